@@ -1,0 +1,67 @@
+//! Errors on the wire: a stable slug and prose.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::Serialize;
+
+/// The stable names of what can go wrong on an exec route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Slug {
+    /// The request does not have the shape that the route asks for.
+    MalformedRequest,
+    /// No exec has this id.
+    UnknownExec,
+    /// The command could not be started; nothing was registered.
+    SpawnFailed,
+    /// The exec has no result yet.
+    StillRunning,
+    /// The exec's output was released before.
+    AlreadyAcked,
+    /// `user` names nobody.
+    UnknownUser,
+    /// `group` names no group.
+    UnknownGroup,
+    /// `shell` names no program.
+    UnknownShell,
+    /// This daemon cannot power the guest off.
+    PoweroffUnavailable,
+    /// The daemon failed in a way that it did not foresee.
+    InternalError,
+}
+
+impl Slug {
+    /// The name as it is spelled on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::MalformedRequest => "malformed_request",
+            Self::UnknownExec => "unknown_exec",
+            Self::SpawnFailed => "spawn_failed",
+            Self::StillRunning => "still_running",
+            Self::AlreadyAcked => "already_acked",
+            Self::UnknownUser => "unknown_user",
+            Self::UnknownGroup => "unknown_group",
+            Self::UnknownShell => "unknown_shell",
+            Self::PoweroffUnavailable => "poweroff_unavailable",
+            Self::InternalError => "internal_error",
+        }
+    }
+}
+
+impl fmt::Display for Slug {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// The body of an error on an exec route. The slug is text, so that a reader knows how to read
+/// the error of a newer daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// A [`Slug`], or the name that a newer daemon uses.
+    pub error: String,
+    /// Prose for people.
+    #[serde(default)]
+    pub detail: String,
+}

@@ -1,0 +1,63 @@
+//! The numbers that both sides count on. Those with an environment knob are defaults.
+
+use std::time::Duration;
+
+/// Bytes of a request body on a bearer route.
+pub const BODY_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// Captured bytes per output stream that a poll returns; more sets `truncated`.
+pub const OUTPUT_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
+/// Bytes that an exec's replay ring retains, both streams together.
+pub const STREAM_BUFFER_BYTES: u64 = 1024 * 1024;
+
+/// How long output pipes are read after the leader's exit while others still hold them.
+pub const OUTPUT_LINGER: Duration = Duration::from_secs(5);
+
+/// How long an acknowledged exec stays known.
+pub const EXEC_TTL: Duration = Duration::from_secs(900);
+
+/// Time between SIGTERM and SIGKILL.
+pub const KILL_GRACE: Duration = Duration::from_secs(10);
+
+/// Silence after which an event stream carries a comment.
+pub const SSE_KEEPALIVE: Duration = Duration::from_secs(15);
+
+/// Raw bytes in one `output` event. Four thirds of it, base64, stays far below the frame cap.
+pub const OUTPUT_EVENT_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of one event-stream frame that a reader accepts before it gives up.
+pub const SSE_FRAME_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Bytes of a lifecycle hook's body: a 4 KiB payload with room for JSON's escapes.
+pub const HOOK_ENVELOPE_BYTES_MAX: usize = 32 * 1024;
+
+/// Time in which a lifecycle hook's body must arrive.
+pub const HOOK_ENVELOPE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Hook requests that health lists; later ones are only counted.
+pub const HOOK_LOG_ENTRIES_MAX: usize = 64;
+
+/// Bytes of the run hook's payload that the platform forwards.
+pub const RUN_HOOK_PAYLOAD_BYTES_MAX: usize = 4096;
+
+/// Bytes of a refused request's body that are read so that its connection stays usable.
+pub const DRAIN_BYTES_MAX: usize = 64 * 1024;
+
+/// Time in which a refused request's body is read.
+pub const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
+
+/// Connections served at once, streams included.
+pub const CONNECTIONS_MAX: usize = 128;
+
+/// Time in which request headers must arrive, on a fresh or on an idle kept-alive connection.
+pub const HEADER_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Survivors that an exit event lists by name; all of them are counted.
+pub const SURVIVORS_LISTED_MAX: usize = 32;
+
+/// Bytes of a survivor's command line.
+pub const SURVIVOR_COMMAND_BYTES_MAX: usize = 256;
+
+const _: () = assert!(OUTPUT_EVENT_BYTES_MAX / 3 * 4 + 1024 < SSE_FRAME_BYTES_MAX);
+const _: () = assert!(RUN_HOOK_PAYLOAD_BYTES_MAX * 6 < HOOK_ENVELOPE_BYTES_MAX);

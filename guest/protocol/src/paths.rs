@@ -1,0 +1,107 @@
+//! The paths of the protocol, and the one place that builds a path with an exec id in it.
+
+use std::fmt::Write;
+
+use crate::ExecId;
+
+/// The platform's prefix of every lifecycle hook.
+pub const HOOKS_PREFIX: &str = "/aws/lambda-microvms/runtime/v1/";
+/// Liveness and bootstrap state; open.
+pub const HEALTH: &str = "/v1/health";
+/// Starts an exec.
+pub const EXEC_START: &str = "/v1/exec/start";
+/// The prefix of everything about one exec.
+pub const EXEC_PREFIX: &str = "/v1/exec/";
+/// Starts an exec and follows its output in the same request; an addition of this project.
+pub const EXEC_RUN: &str = "/v1/x/exec/run";
+
+/// What can be asked of one exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExecVerb {
+    /// Its state; the bare path.
+    Poll,
+    /// Its output as an event stream.
+    Stream,
+    /// Release its output.
+    Ack,
+    /// Stop its process group.
+    Kill,
+}
+
+impl ExecVerb {
+    /// The path segment after the id, empty for the bare path.
+    pub fn segment(self) -> &'static str {
+        match self {
+            Self::Poll => "",
+            Self::Stream => "stream",
+            Self::Ack => "ack",
+            Self::Kill => "kill",
+        }
+    }
+}
+
+/// The path of a verb on an exec, with the id percent-encoded into one segment.
+pub fn exec(id: &ExecId, verb: ExecVerb) -> String {
+    let mut path = String::from(EXEC_PREFIX);
+    for byte in id.as_str().bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
+            path.push(char::from(byte));
+        } else {
+            // Dots are encoded too: a segment `..` must never be taken for a parent folder.
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+    if verb != ExecVerb::Poll {
+        path.push('/');
+        path.push_str(verb.segment());
+    }
+    path
+}
+
+/// Undoes percent-encoding; `None` when an escape is broken or the result is not UTF-8.
+pub fn decode_segment(segment: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(segment.len());
+    let mut bytes = segment.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let high = char::from(bytes.next()?).to_digit(16)?;
+            let low = char::from(bytes.next()?).to_digit(16)?;
+            decoded.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            decoded.push(byte);
+        }
+    }
+    String::from_utf8(decoded).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_slash_in_an_id_stays_inside_its_segment() {
+        let id = ExecId::new("a/b").unwrap();
+        assert_eq!(exec(&id, ExecVerb::Kill), "/v1/exec/a%2Fb/kill");
+        assert_eq!(decode_segment("a%2Fb").as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn a_broken_escape_is_refused() {
+        for broken in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(decode_segment(broken), None, "{broken}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_id_survives_the_way_through_a_path(text in ".{1,40}") {
+            let id = ExecId::new(text.clone()).unwrap();
+            let path = exec(&id, ExecVerb::Poll);
+            let segment = path.strip_prefix(EXEC_PREFIX).unwrap();
+            prop_assert!(!segment.contains('/'));
+            prop_assert_eq!(decode_segment(segment), Some(text));
+        }
+    }
+}
