@@ -1,0 +1,302 @@
+//! The calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_protocol::AgentToken;
+use agentd_protocol::ErrorBody;
+use agentd_protocol::ExecId;
+use agentd_protocol::ExecState;
+use agentd_protocol::Health;
+use agentd_protocol::Hook;
+use agentd_protocol::KillState;
+use agentd_protocol::RunHookPayload;
+use agentd_protocol::StartRequest;
+use agentd_protocol::StartedState;
+use agentd_protocol::paths;
+use agentd_protocol::paths::ExecVerb;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::Full;
+use http_body_util::Limited;
+use hyper::Method;
+use hyper::Request;
+use hyper::Response;
+use hyper::StatusCode;
+use hyper::body::Incoming;
+use hyper::header;
+use hyper::header::HeaderValue;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::ClientError;
+use crate::Connect;
+use crate::ExecStream;
+use crate::pool::Pool;
+use crate::pool::Sender;
+
+/// Time for an answer, or for the head of a stream's.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Bytes of a buffered answer: two captures of 8 MiB, escaped, are far below.
+const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// Bytes of an error's body.
+const ERROR_BYTES_MAX: usize = 64 * 1024;
+
+/// Whether a request may be repeated when it is unknown whether the first one arrived.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    Harmless,
+    Never,
+}
+
+struct Call {
+    method: Method,
+    path: String,
+    body: Option<Bytes>,
+    repeat: Repeat,
+    timeout: Duration,
+}
+
+/// A client of one guest. Clones share its connections.
+#[derive(Clone)]
+pub struct AgentdClient {
+    pool: Arc<Pool>,
+    authorization: Option<HeaderValue>,
+    request_timeout: Duration,
+}
+
+impl fmt::Debug for AgentdClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("AgentdClient")
+            .finish_non_exhaustive()
+    }
+}
+
+impl AgentdClient {
+    /// A client that dials with `connector` and shows `token`. Nothing is dialled yet.
+    pub fn new(connector: Arc<dyn Connect>, token: AgentToken) -> Self {
+        // A token that no header can carry can match no guest's either: such a client is refused
+        // by the guest rather than here.
+        let authorization = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
+            .ok()
+            .map(|mut value| {
+                value.set_sensitive(true);
+                value
+            });
+        let pool = Arc::new(Pool::new(connector));
+        Self {
+            pool,
+            authorization,
+            request_timeout: REQUEST_TIMEOUT,
+        }
+    }
+
+    /// The same client with another time limit per request.
+    #[must_use]
+    pub fn with_request_timeout(mut self, timeout: Duration) -> Self {
+        self.request_timeout = timeout;
+        self
+    }
+
+    /// Liveness, bootstrap state and activity. Needs no token.
+    pub async fn health(&self) -> Result<Health, ClientError> {
+        self.json(self.get(paths::HEALTH.to_owned())).await
+    }
+
+    /// Posts the run hook, which bootstraps the guest. Repeating it with the same token is fine.
+    pub async fn run_hook(&self, payload: &RunHookPayload) -> Result<(), ClientError> {
+        let body = encode(&payload.to_envelope())?;
+        self.empty(self.post(Hook::Run.path(), Some(body), Repeat::Harmless))
+            .await
+    }
+
+    /// Posts a lifecycle hook other than `run`.
+    pub async fn hook(&self, hook: Hook) -> Result<(), ClientError> {
+        self.empty(self.post(hook.path(), None, Repeat::Harmless))
+            .await
+    }
+
+    /// Starts an exec; a known id is not started again.
+    pub async fn start(&self, request: &StartRequest) -> Result<StartedState, ClientError> {
+        let body = encode(request)?;
+        self.json(self.post(paths::EXEC_START.to_owned(), Some(body), Repeat::Harmless))
+            .await
+    }
+
+    /// An exec's state, and its result when it has one.
+    pub async fn poll(&self, id: &ExecId) -> Result<ExecState, ClientError> {
+        self.json(self.get(paths::exec(id, ExecVerb::Poll))).await
+    }
+
+    /// Releases an exec's output and returns its result for the last time.
+    pub async fn ack(&self, id: &ExecId) -> Result<ExecState, ClientError> {
+        self.json(self.post(paths::exec(id, ExecVerb::Ack), None, Repeat::Never))
+            .await
+    }
+
+    /// Stops an exec's processes; the answer comes when they are gone. A grace over 30 s needs a
+    /// client with a longer time limit.
+    pub async fn kill(&self, id: &ExecId) -> Result<KillState, ClientError> {
+        self.json(self.post(paths::exec(id, ExecVerb::Kill), None, Repeat::Never))
+            .await
+    }
+
+    /// Follows an exec's output from `offset`.
+    pub async fn stream(&self, id: &ExecId, offset: u64) -> Result<ExecStream, ClientError> {
+        let path = format!("{}?offset={offset}", paths::exec(id, ExecVerb::Stream));
+        self.event_stream(self.get(path)).await
+    }
+
+    /// Starts an exec and follows its output from the first byte on, in one round trip. A known id
+    /// is attached to.
+    pub async fn run(&self, request: &StartRequest) -> Result<ExecStream, ClientError> {
+        let body = encode(request)?;
+        let path = paths::EXEC_RUN.to_owned();
+        self.event_stream(self.post(path, Some(body), Repeat::Harmless))
+            .await
+    }
+
+    fn get(&self, path: String) -> Call {
+        let timeout = self.request_timeout;
+        Call {
+            method: Method::GET,
+            path,
+            body: None,
+            repeat: Repeat::Harmless,
+            timeout,
+        }
+    }
+
+    fn post(&self, path: String, body: Option<Bytes>, repeat: Repeat) -> Call {
+        let timeout = self.request_timeout;
+        Call {
+            method: Method::POST,
+            path,
+            body,
+            repeat,
+            timeout,
+        }
+    }
+
+    async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+        let body = self.buffered(call).await?;
+        serde_json::from_slice(&body).map_err(|error| ClientError::Protocol(error.to_string()))
+    }
+
+    async fn empty(&self, call: Call) -> Result<(), ClientError> {
+        self.buffered(call).await.map(|_| ())
+    }
+
+    async fn buffered(&self, call: Call) -> Result<Bytes, ClientError> {
+        let timeout = call.timeout;
+        let answer = async {
+            let (response, sender) = self.send(&call).await?;
+            let body = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
+            self.pool.give_back(sender).await;
+            Ok(body)
+        };
+        tokio::time::timeout(timeout, answer)
+            .await
+            .map_err(|_| ClientError::Timeout)?
+    }
+
+    async fn event_stream(&self, call: Call) -> Result<ExecStream, ClientError> {
+        let answer = tokio::time::timeout(call.timeout, self.send(&call)).await;
+        let (response, sender) = answer.map_err(|_| ClientError::Timeout)??;
+        Ok(ExecStream::new(
+            response.into_body(),
+            sender,
+            Arc::clone(&self.pool),
+        ))
+    }
+
+    /// Sends a call and returns its answer, if that is a 200.
+    async fn send(&self, call: &Call) -> Result<(Response<Incoming>, Sender), ClientError> {
+        let (response, sender) = self.send_any(call).await?;
+        if response.status() == StatusCode::OK {
+            return Ok((response, sender));
+        }
+        let status = response.status().as_u16();
+        let body = collect(response.into_body(), ERROR_BYTES_MAX).await?;
+        self.pool.give_back(sender).await;
+        Err(match serde_json::from_slice::<ErrorBody>(&body) {
+            Ok(error) => ClientError::Refused {
+                status,
+                slug: Some(error.error),
+                detail: error.detail,
+            },
+            Err(_) => {
+                let detail = String::from_utf8_lossy(&body).into_owned();
+                ClientError::Refused {
+                    status,
+                    slug: None,
+                    detail,
+                }
+            }
+        })
+    }
+
+    /// Sends a call over an idle connection, or over a fresh one when that turns out to be stale.
+    async fn send_any(&self, call: &Call) -> Result<(Response<Incoming>, Sender), ClientError> {
+        if let Some(mut sender) = self.pool.take_idle() {
+            match sender.try_send_request(self.request(call)?).await {
+                Ok(response) => return Ok((response, sender)),
+                Err(mut failure) => {
+                    let unsent = failure.take_message().is_some();
+                    if !unsent && call.repeat == Repeat::Never {
+                        return Err(transport_error(failure.error()));
+                    }
+                }
+            }
+        }
+        let mut sender = self.pool.dial().await?;
+        let sent = sender.send_request(self.request(call)?).await;
+        let response = sent.map_err(|error| transport_error(&error))?;
+        Ok((response, sender))
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, ClientError> {
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(call.path.as_str())
+            .header(header::HOST, "guest");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization.clone());
+        }
+        if call.body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        request
+            .body(Full::new(call.body.clone().unwrap_or_default()))
+            .map_err(|error| ClientError::Protocol(error.to_string()))
+    }
+}
+
+fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
+    let encoded = serde_json::to_vec(body);
+    encoded
+        .map(Bytes::from)
+        .map_err(|error| ClientError::Protocol(error.to_string()))
+}
+
+async fn collect(body: Incoming, cap_bytes: usize) -> Result<Bytes, ClientError> {
+    match Limited::new(body, cap_bytes).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ClientError::Protocol(
+            format!("an answer is longer than {cap_bytes} bytes"),
+        )),
+        Err(_) => Err(ClientError::Disconnected),
+    }
+}
+
+fn transport_error(error: &hyper::Error) -> ClientError {
+    if error.is_parse() {
+        ClientError::Protocol(error.to_string())
+    } else {
+        ClientError::Disconnected
+    }
+}

@@ -1,0 +1,99 @@
+//! Connections to one guest: made on demand, kept for a moment, never trusted to be alive.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
+
+use crate::ClientError;
+use crate::Connect;
+
+/// Idle connections kept. A guest serves 128 in all.
+const IDLE_CONNECTIONS_MAX: usize = 8;
+
+/// How long an idle connection is kept. The daemon closes one after 5 s without a request, so a
+/// younger one is almost surely alive.
+const IDLE_MAX: Duration = Duration::from_secs(4);
+
+/// Bytes that one connection buffers while it reads.
+const READ_BUFFER_BYTES: usize = 512 * 1024;
+
+/// A connection ready for one request.
+pub(crate) type Sender = SendRequest<Full<Bytes>>;
+
+struct Idle {
+    sender: Sender,
+    since: Instant,
+}
+
+/// The idle connections and the way to new ones.
+pub(crate) struct Pool {
+    connector: Arc<dyn Connect>,
+    idle: Mutex<VecDeque<Idle>>,
+}
+
+impl Pool {
+    pub(crate) fn new(connector: Arc<dyn Connect>) -> Self {
+        Self {
+            connector,
+            idle: Mutex::default(),
+        }
+    }
+
+    /// The youngest idle connection that still looks alive.
+    pub(crate) fn take_idle(&self) -> Option<Sender> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(candidate) = idle.pop_back() {
+            if candidate.since.elapsed() > IDLE_MAX {
+                // All others are older still.
+                idle.clear();
+                return None;
+            }
+            if candidate.sender.is_ready() {
+                return Some(candidate.sender);
+            }
+        }
+        None
+    }
+
+    /// A fresh connection.
+    pub(crate) async fn dial(&self) -> Result<Sender, ClientError> {
+        let stream = self
+            .connector
+            .connect()
+            .await
+            .map_err(ClientError::Unreachable)?;
+        let (sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(READ_BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| ClientError::Protocol(error.to_string()))?;
+        tokio::spawn(async move {
+            // How a connection ends is told to whoever waits for its answer.
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    /// Keeps a connection whose answer was read to its end.
+    pub(crate) async fn give_back(&self, mut sender: Sender) {
+        if sender.ready().await.is_err() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push_back(Idle {
+            sender,
+            since: Instant::now(),
+        });
+        while idle.len() > IDLE_CONNECTIONS_MAX {
+            idle.pop_front();
+        }
+    }
+}
