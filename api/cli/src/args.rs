@@ -1,0 +1,325 @@
+//! The words of the command line. What each verb does lives in `commands`; this file promises only
+//! that what reaches it has the right shape (a duration is a duration, a policy is a known name),
+//! so that a typing mistake is answered before a request is made.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::Parser;
+use clap::Subcommand;
+use clap::ValueEnum;
+use clap::ValueHint;
+
+use crate::duration::parse_seconds;
+use crate::moment::Moment;
+
+/// What `--help` says about exit codes; kept beside the codes in `error.rs` by a test.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the daemon refused or failed, or the answer is \"no\" (a replay differs, a ledger is broken)
+  2    the command line is wrong; for `ledger verify`: the file cannot be read
+  3    the daemon cannot be reached, or its token cannot be read
+  125  `agent exec` itself failed; every other code of `agent exec` is the command's own
+       (124: it ran into its timeout, 128+n: signal n ended it)";
+
+/// Sessions for AI agents, and the ledger that remembers what they did.
+#[derive(Debug, Parser)]
+#[command(name = "fluxctl", version, about, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// Where and how to talk to the daemon.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// The verb.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options that every verb takes.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Address of the daemon, e.g. http://127.0.0.1:7788 [default: what the state folder says]
+    #[arg(long, global = true, value_name = "URL", env = "FLUXVM_URL")]
+    pub(crate) server: Option<String>,
+    /// Bearer token [default: the admin token in the state folder]
+    #[arg(
+        long,
+        global = true,
+        value_name = "TOKEN",
+        env = "FLUXVM_TOKEN",
+        hide_env_values = true
+    )]
+    pub(crate) server_token: Option<String>,
+    /// State folder of the daemon [default: the first that holds a running daemon]
+    #[arg(long, global = true, value_name = "DIR", env = "FLUXVM_STATE_DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Print JSON (also the default when stdout is not a terminal)
+    #[arg(long, global = true, conflicts_with = "table")]
+    pub(crate) json: bool,
+    /// Print tables even when stdout is not a terminal
+    #[arg(long, global = true)]
+    pub(crate) table: bool,
+}
+
+/// The nouns.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Sessions: a sandbox, a workspace and the record of what happened in it
+    #[command(subcommand)]
+    Agent(Agent),
+    /// The ledger: export it, look at its head, verify an export without the daemon
+    #[command(subcommand)]
+    Ledger(Ledger),
+    /// What the sandboxes of this machine enforce
+    Capabilities,
+    /// Print a completion script for your shell
+    Completion {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the version of fluxctl
+    Version,
+}
+
+/// Verbs on sessions.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Agent {
+    /// Start a session
+    #[command(visible_alias = "create")]
+    Run(RunArgs),
+    /// List the sessions, oldest first
+    Ls,
+    /// Show one session
+    Get(SessionArg),
+    /// Run a command in a session
+    #[command(after_help = EXEC_HELP)]
+    Exec(ExecArgs),
+    /// Show what happened in a session, step by step
+    Timeline(SessionArg),
+    /// Show a session's events as the ledger holds them
+    Events(EventsArgs),
+    /// Run a session's recorded commands again, in another session
+    Replay(ReplayArgs),
+    /// Write a session's events as JSONL that can be verified without the daemon
+    Export(ExportArgs),
+    /// Delete sessions and their sandboxes; their ledger stays
+    Rm(RmArgs),
+}
+
+const EXEC_HELP: &str = "\
+One word after `--` is a line for /bin/sh; several words are one command with its arguments, taken
+as they are:
+  fluxctl agent exec ID -- 'cd src && make | tail -3'
+  fluxctl agent exec ID -- python3 reproduce.py 'an argument with spaces'
+
+The command's bytes go to stdout and stderr unchanged, and fluxctl exits with the command's code.";
+
+/// A session, by its id or the start of it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct SessionArg {
+    /// Session id, or the start of it when no other session's id starts so
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+}
+
+/// `agent run`.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A label for who works in the session (claude-code, codex, …)
+    #[arg(default_value = "agent")]
+    pub(crate) agent: String,
+    /// End the session after this long: seconds, or 90s, 30m, 2h, 1d
+    #[arg(long, visible_alias = "ttl", value_name = "DURATION", value_parser = parse_seconds)]
+    pub(crate) ttl_seconds: Option<u64>,
+    /// Memory limit in MiB
+    #[arg(long, value_name = "N")]
+    pub(crate) memory_mb: Option<u64>,
+    /// CPU limit
+    #[arg(long, value_name = "N")]
+    pub(crate) cpus: Option<u32>,
+    /// Image to start from [default: this machine's own files, read through a privacy filter]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) image: Option<String>,
+    /// Where the workspace lies in the sandbox [default: /workspace]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) workspace: Option<String>,
+    /// A https:// repository to clone into the workspace
+    #[arg(long, value_name = "URL")]
+    pub(crate) git: Option<String>,
+    /// How the workspace is made
+    #[arg(long, value_enum)]
+    pub(crate) mode: Option<Mode>,
+    /// Fail, and leave nothing behind, when the workspace cannot be made ready
+    #[arg(long)]
+    pub(crate) require_ready: bool,
+    /// A policy by its name
+    #[arg(long, value_enum)]
+    pub(crate) policy: Option<Preset>,
+    /// What is kept of commands' output: its bytes, or only its digest
+    #[arg(long, value_enum)]
+    pub(crate) record: Option<Record>,
+}
+
+/// `workspace.mode` of the API.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Mode {
+    /// A folder of its own, with the repository in it when one is named
+    Clone,
+    /// Readable, not writable
+    Readonly,
+    /// An overlay over a folder of the image
+    Overlay,
+}
+
+/// `policy.preset` of the API.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Preset {
+    /// Source hosts and package registries only
+    DeveloperSafe,
+    /// No network
+    Offline,
+    /// No rules
+    Open,
+}
+
+/// `record` of the API.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Record {
+    /// Keep the bytes, so that replay can compare them
+    Full,
+    /// Keep digests only
+    Digest,
+}
+
+/// `agent exec`.
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// Which session.
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// End the command after this long: seconds, or 90s, 10m [default: the daemon's, 30 s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
+    pub(crate) timeout: Option<u64>,
+    /// The command, after `--`
+    #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+/// `agent events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// Which session.
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// Only events after this time (RFC 3339), or of the last 90s, 10m, 2h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<Moment>,
+    /// Only events after this seq
+    #[arg(long, value_name = "SEQ", conflicts_with = "since")]
+    pub(crate) after: Option<u64>,
+    /// Go on and print events as they happen, until the session ends
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+}
+
+/// `agent replay`.
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The session whose commands are run again.
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// The session to run them in
+    #[arg(long, value_name = "ID", required_unless_present = "dry_run")]
+    pub(crate) target: Option<String>,
+    /// Only list what would be run
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Start after this time (RFC 3339), or within the last 90s, 10m, 2h
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<Moment>,
+    /// Stop after this time (RFC 3339)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<Moment>,
+    /// Go on after a command that fails
+    #[arg(long)]
+    pub(crate) keep_going: bool,
+    /// Time limit of each command: seconds, or 90s, 10m
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
+    pub(crate) timeout: Option<u64>,
+}
+
+/// `agent export`.
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// Which session.
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// File to write [default: stdout]
+    #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// `agent rm`.
+#[derive(Debug, Args)]
+pub(crate) struct RmArgs {
+    /// Session ids, or the start of them
+    #[arg(required = true, value_name = "ID")]
+    pub(crate) ids: Vec<String>,
+}
+
+/// Verbs on the ledger.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ledger {
+    /// Check an export's chain of hashes, without the daemon; lists every fault
+    Verify {
+        /// The JSONL file; `-` reads stdin
+        #[arg(value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+    },
+    /// Show the ledger's identity and head
+    Info,
+    /// Write the whole ledger as JSONL that can be verified without the daemon
+    Export {
+        /// File to write [default: stdout]
+        #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
+        out: Option<PathBuf>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn words_after_the_dashes_are_the_command_even_when_they_look_like_options() {
+        let cli = Cli::try_parse_from(["fluxctl", "agent", "exec", "5f0c", "--", "ls", "--json"]);
+        let Command::Agent(Agent::Exec(exec)) = cli.expect("parses").command else {
+            panic!("parsed as another verb");
+        };
+        assert_eq!(exec.command, ["ls", "--json"]);
+    }
+
+    #[test]
+    fn an_exec_without_a_command_is_a_usage_error() {
+        assert!(Cli::try_parse_from(["fluxctl", "agent", "exec", "5f0c"]).is_err());
+        assert!(Cli::try_parse_from(["fluxctl", "agent", "exec", "5f0c", "--"]).is_err());
+    }
+
+    #[test]
+    fn a_replay_needs_a_target_or_a_dry_run() {
+        assert!(Cli::try_parse_from(["fluxctl", "agent", "replay", "5f0c"]).is_err());
+        assert!(Cli::try_parse_from(["fluxctl", "agent", "replay", "5f0c", "--dry-run"]).is_ok());
+    }
+
+    #[test]
+    fn create_is_another_name_for_run() {
+        assert!(Cli::try_parse_from(["fluxctl", "agent", "create", "--ttl", "30m"]).is_ok());
+    }
+}

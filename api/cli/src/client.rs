@@ -1,0 +1,239 @@
+//! HTTP to the daemon. Answers stay `serde_json::Value`, so that `--json` prints every key the
+//! daemon sent, known to us or not. Only loopback http is spoken; proxies of the environment are
+//! never used, since a token must not pass through one.
+
+use std::io::Read;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::Request;
+use ureq::http::Response;
+
+use crate::discover::Endpoint;
+use crate::error::CliError;
+
+/// A connection on this machine is there at once or not at all.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longest wait for the answer to a call that runs no command of the user.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest JSON answer read into memory: two streams of 16 MiB of output, escaped and in base64,
+/// stay below it.
+const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Largest error body read: its message is for a terminal.
+const ERROR_BYTES_MAX: u64 = 64 * 1024;
+
+/// How long to wait for an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Patience {
+    /// The daemon answers from what it knows.
+    Normal,
+    /// The answer comes when a command of the user ends.
+    AtMost(Duration),
+    /// No limit: a whole replay, a stream.
+    Endless,
+}
+
+/// A client of one daemon.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    endpoint: Endpoint,
+}
+
+impl Client {
+    /// A client of the daemon at this endpoint. Nothing is connected yet.
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .user_agent(concat!("fluxctl/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Self {
+            agent: config.new_agent(),
+            endpoint,
+        }
+    }
+
+    /// GET, answered with JSON.
+    pub(crate) fn get(&self, path: &str) -> Result<Value, CliError> {
+        let response = self.send("GET", path, &[], None, Patience::Normal)?;
+        read_json("GET", path, response)
+    }
+
+    /// POST of JSON, answered with JSON.
+    pub(crate) fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        patience: Patience,
+    ) -> Result<Value, CliError> {
+        let response = self.send("POST", path, &[], Some(body), patience)?;
+        read_json("POST", path, response)
+    }
+
+    /// DELETE, answered with nothing.
+    pub(crate) fn delete(&self, path: &str) -> Result<(), CliError> {
+        self.send("DELETE", path, &[], None, Patience::Normal)
+            .map(drop)
+    }
+
+    /// GET, answered with a body that is read as it comes.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        headers: &[(&str, String)],
+    ) -> Result<impl Read + use<>, CliError> {
+        let response = self.send("GET", path, headers, None, Patience::Endless)?;
+        Ok(response
+            .into_body()
+            .into_with_config()
+            .limit(u64::MAX)
+            .reader())
+    }
+
+    fn send(
+        &self,
+        method: &'static str,
+        path: &str,
+        headers: &[(&str, String)],
+        body: Option<&Value>,
+        patience: Patience,
+    ) -> Result<Response<ureq::Body>, CliError> {
+        let mut builder = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.endpoint.url));
+        if let Some(token) = &self.endpoint.token {
+            builder = builder.header("authorization", format!("Bearer {token}"));
+        }
+        for (name, value) in headers {
+            builder = builder.header(*name, value);
+        }
+        if body.is_some() {
+            builder = builder.header("content-type", "application/json");
+        }
+        let bytes = body.map(Value::to_string).unwrap_or_default();
+        let request = builder
+            .body(bytes)
+            .map_err(|error| CliError::Usage(error.to_string()))?;
+        let answer_timeout = match patience {
+            Patience::Normal => Some(ANSWER_TIMEOUT),
+            Patience::AtMost(limit) => Some(limit),
+            Patience::Endless => None,
+        };
+        let request = self
+            .agent
+            .configure_request(request)
+            .timeout_recv_response(answer_timeout)
+            .allow_non_standard_methods(true)
+            .build();
+        let response = self
+            .agent
+            .run(request)
+            .map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        Err(api_error(method, path, response))
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> CliError {
+        CliError::Unreachable {
+            url: self.endpoint.url.clone(),
+            reason: error.to_string(),
+        }
+    }
+}
+
+fn read_json(
+    method: &'static str,
+    path: &str,
+    response: Response<ureq::Body>,
+) -> Result<Value, CliError> {
+    let wrong = |reason: String| CliError::Answer {
+        method,
+        path: path.to_owned(),
+        reason,
+    };
+    let bytes = response
+        .into_body()
+        .into_with_config()
+        .limit(ANSWER_BYTES_MAX)
+        .read_to_vec()
+        .map_err(|error| wrong(error.to_string()))?;
+    serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))
+}
+
+/// The daemon's error body is `{"error": …, "code": …}`; whatever else answers (a stray server on
+/// that port) is quoted by its first line.
+fn api_error(method: &'static str, path: &str, response: Response<ureq::Body>) -> CliError {
+    let status = response.status().as_u16();
+    let body = response
+        .into_body()
+        .into_with_config()
+        .limit(ERROR_BYTES_MAX)
+        .lossy_utf8(true);
+    let text = body.read_to_string().unwrap_or_default();
+    let json: Value = serde_json::from_str(&text).unwrap_or_default();
+    let string = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
+    let message = string("error")
+        .or_else(|| text.lines().next().map(str::to_owned))
+        .unwrap_or_else(|| "no reason given".to_owned());
+    CliError::Api {
+        method,
+        path: path.to_owned(),
+        status,
+        message,
+        code: string("code"),
+    }
+}
+
+/// `path?name=value&…` with the values escaped; absent values are left out.
+pub(crate) fn with_query(path: &str, pairs: &[(&str, Option<String>)]) -> String {
+    let mut url = path.to_owned();
+    let mut mark = '?';
+    for (name, value) in pairs {
+        let Some(value) = value else { continue };
+        url.push(mark);
+        url.push_str(name);
+        url.push('=');
+        for byte in value.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                url.push(char::from(byte));
+            } else {
+                url.push_str(&format!("%{byte:02X}"));
+            }
+        }
+        mark = '&';
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn query_values_are_escaped_and_absent_ones_left_out() {
+        let pairs = [
+            ("since", Some("10:00+02".to_owned())),
+            ("after", None),
+            ("n", Some("7".to_owned())),
+        ];
+        assert_eq!(with_query("/e", &pairs), "/e?since=10%3A00%2B02&n=7");
+        assert_eq!(with_query("/e", &[]), "/e");
+    }
+
+    #[test]
+    fn a_port_where_nobody_listens_is_unreachable() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("address"));
+        drop(listener);
+        let error = Client::new(Endpoint { url, token: None })
+            .get("/v1/x")
+            .expect_err("refused");
+        assert_eq!(error.exit_code(), crate::error::EXIT_UNREACHABLE);
+    }
+}

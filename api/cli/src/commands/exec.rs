@@ -1,0 +1,167 @@
+//! `agent exec`: a command's bytes and its exit code, as if it had run here.
+
+use std::io;
+use std::io::Write;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
+use serde_json::json;
+
+use super::Context;
+use super::sessions;
+use crate::args::ExecArgs;
+use crate::client::Patience;
+use crate::error::CliError;
+use crate::output::note;
+use crate::render::human_bytes;
+use crate::shell::command_line;
+
+/// The daemon's own limit on a command that names none, in seconds.
+const TIMEOUT_DEFAULT_SECONDS: u64 = 30;
+/// How long beyond the command's own limit we wait for the answer. The daemon answers within
+/// seconds of the limit; a machine under load gets the rest.
+const ANSWER_MARGIN_SECONDS: u64 = 90;
+/// Survivors that are named on stderr.
+const SURVIVORS_SHOWN_MAX: usize = 3;
+
+/// Runs the command; the exit code is the command's own.
+pub(super) fn run(context: &Context, args: &ExecArgs) -> Result<u8, CliError> {
+    let client = context.client()?;
+    let id = sessions::resolve(&client, &args.session.id)?;
+    let path = format!("{}/{id}/exec", sessions::SESSIONS);
+    let mut body = json!({"command": command_line(&args.command)});
+    if let (Some(seconds), Value::Object(map)) = (args.timeout, &mut body) {
+        map.insert("timeout_seconds".to_owned(), seconds.into());
+    }
+    let seconds = args.timeout.unwrap_or(TIMEOUT_DEFAULT_SECONDS);
+    let limit = Duration::from_secs(seconds.saturating_add(ANSWER_MARGIN_SECONDS));
+    let answer = client.post(&path, &body, Patience::AtMost(limit))?;
+    let wrong = |reason: &str| CliError::Answer {
+        method: "POST",
+        path: path.clone(),
+        reason: reason.to_owned(),
+    };
+    let code = answer
+        .get("exit_code")
+        .and_then(Value::as_i64)
+        .and_then(|code| u8::try_from(code & 0xff).ok())
+        .ok_or_else(|| wrong("no `exit_code`"))?;
+    if context.global.json {
+        context.output.json_document(&answer)?;
+        return Ok(code);
+    }
+    let stdout = stream(&answer, "stdout").ok_or_else(|| wrong("`stdout_base64` is not base64"))?;
+    let stderr = stream(&answer, "stderr").ok_or_else(|| wrong("`stderr_base64` is not base64"))?;
+    // A reader that has seen enough changes nothing about how the command ended.
+    match context.output.bytes(&stdout) {
+        Err(error) if !error.is_broken_pipe() => return Err(error),
+        _ => {}
+    }
+    let _ = io::stderr().lock().write_all(&stderr);
+    for remark in remarks(&answer, seconds) {
+        note(&format!("fluxctl: {remark}"));
+    }
+    Ok(code)
+}
+
+/// A stream's bytes: exact from base64 when the daemon sent it, else the text.
+fn stream(answer: &Value, name: &str) -> Option<Vec<u8>> {
+    if let Some(text) = answer.get(format!("{name}_base64")).and_then(Value::as_str) {
+        return STANDARD.decode(text).ok();
+    }
+    let text = answer.get(name).and_then(Value::as_str).unwrap_or_default();
+    Some(text.as_bytes().to_vec())
+}
+
+/// What the person should know beside the output.
+fn remarks(answer: &Value, seconds: u64) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if answer
+        .get("timed_out")
+        .and_then(Value::as_bool)
+        .unwrap_or_default()
+    {
+        remarks.push(format!(
+            "the command ran into its time limit of {seconds} s and was ended; --timeout gives it more"
+        ));
+    }
+    for name in ["stdout", "stderr"] {
+        let dropped = answer
+            .get(format!("{name}_dropped_bytes"))
+            .and_then(Value::as_u64);
+        if let Some(bytes) = dropped.filter(|bytes| *bytes > 0) {
+            remarks.push(format!(
+                "{name} was cut: {} more were written",
+                human_bytes(bytes)
+            ));
+        }
+    }
+    if let Some(text) = survivors(answer.get("survivors")) {
+        remarks.push(text);
+    }
+    remarks
+}
+
+/// Processes that outlived the command, named so that they can be found.
+fn survivors(value: Option<&Value>) -> Option<String> {
+    let value = value?;
+    let listed = value
+        .as_array()
+        .or_else(|| value.get("listed").and_then(Value::as_array));
+    let listed: &[Value] = listed.map_or(&[], Vec::as_slice);
+    let total = value
+        .get("total")
+        .and_then(Value::as_u64)
+        .unwrap_or_else(|| u64::try_from(listed.len()).unwrap_or(u64::MAX));
+    if total == 0 {
+        return None;
+    }
+    let names: Vec<String> = listed
+        .iter()
+        .take(SURVIVORS_SHOWN_MAX)
+        .map(|one| {
+            let pid = one.get("pid").and_then(Value::as_u64).unwrap_or_default();
+            let command = one
+                .get("command")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            format!("{pid} {}", crate::render::first_line(command))
+        })
+        .collect();
+    let plural = if total == 1 { "process" } else { "processes" };
+    Some(format!(
+        "the command left {total} {plural} running: {}",
+        names.join("; ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_are_no_text_come_from_base64() {
+        let answer = json!({"stdout": "\u{fffd}(", "stdout_base64": "wyg=", "stderr": "plain\n"});
+        assert_eq!(stream(&answer, "stdout").expect("decodes"), b"\xc3\x28");
+        assert_eq!(stream(&answer, "stderr").expect("text"), b"plain\n");
+        assert_eq!(stream(&json!({}), "stdout").expect("empty"), b"");
+        assert_eq!(stream(&json!({"stdout_base64": "!"}), "stdout"), None);
+    }
+
+    #[test]
+    fn what_is_unusual_is_remarked_on() {
+        let answer = json!({"timed_out": true, "stdout_dropped_bytes": 2048, "stderr_dropped_bytes": 0,
+            "survivors": {"total": 2, "listed": [{"pid": 7, "command": "sleep 300"}]}});
+        assert_eq!(
+            remarks(&answer, 30),
+            [
+                "the command ran into its time limit of 30 s and was ended; --timeout gives it more",
+                "stdout was cut: 2.0 KiB more were written",
+                "the command left 2 processes running: 7 sleep 300",
+            ]
+        );
+        assert!(remarks(&json!({"exit_code": 0, "survivors": []}), 30).is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! One module per group of verbs: make the request, show the answer, choose the exit code.
+
+mod events;
+mod exec;
+mod export;
+mod ledger;
+mod replay;
+mod sessions;
+
+use std::io;
+
+use clap::CommandFactory;
+use serde_json::json;
+
+use crate::args::Agent;
+use crate::args::Cli;
+use crate::args::Command;
+use crate::args::Global;
+use crate::args::Ledger;
+use crate::client::Client;
+use crate::discover::Surroundings;
+use crate::discover::discover;
+use crate::error::CliError;
+use crate::error::EXIT_EXEC_FAILED;
+use crate::output::Output;
+use crate::render;
+
+/// What every verb works with.
+struct Context {
+    global: Global,
+    output: Output,
+}
+
+impl Context {
+    /// A client of the daemon that the options and the environment point to.
+    fn client(&self) -> Result<Client, CliError> {
+        Ok(Client::new(discover(
+            &self.global,
+            &Surroundings::of_this_process(),
+        )?))
+    }
+}
+
+/// The exit code that a failure of this verb has, where it is not the failure's own: no code of
+/// ours may be taken for one of the command that `exec` ran.
+pub(crate) fn failure_code(command: &Command) -> Option<u8> {
+    matches!(command, Command::Agent(Agent::Exec(_))).then_some(EXIT_EXEC_FAILED)
+}
+
+/// Runs the verb; the answer is the exit code.
+pub(crate) fn run(cli: Cli) -> Result<u8, CliError> {
+    let context = Context {
+        output: Output::new(&cli.global),
+        global: cli.global,
+    };
+    match cli.command {
+        Command::Agent(verb) => run_agent(&context, verb),
+        Command::Ledger(Ledger::Verify { file }) => ledger::verify(&context, &file),
+        Command::Ledger(Ledger::Info) => ledger::info(&context),
+        Command::Ledger(Ledger::Export { out }) => export::run(
+            &context,
+            &context.client()?,
+            "/v1/ledger/export",
+            out.as_deref(),
+        ),
+        Command::Capabilities => {
+            let answer = context.client()?.get("/v1/capabilities")?;
+            context.output.show(&answer, render::capabilities::render)?;
+            Ok(0)
+        }
+        Command::Completion { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "fluxctl", &mut script);
+            context.output.bytes(&script)?;
+            Ok(0)
+        }
+        Command::Version => {
+            let version = env!("CARGO_PKG_VERSION");
+            let document = json!({"name": "fluxctl", "version": version});
+            context
+                .output
+                .show(&document, |_, _| format!("fluxctl {version}"))?;
+            Ok(0)
+        }
+    }
+}
+
+fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
+    match verb {
+        Agent::Run(args) => sessions::run(context, &args),
+        Agent::Ls => sessions::list(context),
+        Agent::Get(args) => sessions::get(context, &args.id),
+        Agent::Rm(args) => sessions::remove(context, &args.ids),
+        Agent::Exec(args) => exec::run(context, &args),
+        Agent::Timeline(args) => events::timeline(context, &args.id),
+        Agent::Events(args) => events::run(context, &args),
+        Agent::Replay(args) => replay::run(context, &args),
+        Agent::Export(args) => {
+            let client = context.client()?;
+            let id = sessions::resolve(&client, &args.session.id)?;
+            let path = format!("{}/{id}/export", sessions::SESSIONS);
+            export::run(context, &client, &path, args.out.as_deref())
+        }
+    }
+}
+
+/// A local file that could not be used.
+fn file_error(path: &std::path::Path, source: io::Error) -> CliError {
+    CliError::File {
+        path: path.to_owned(),
+        source,
+    }
+}

@@ -1,0 +1,174 @@
+//! What can go wrong for the person at the terminal, and what to do about it. Each variant knows
+//! its exit code (see `args::EXIT_CODES`) and, where there is one, the next thing to type.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A failure of a verb.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The daemon answered with an error.
+    #[error("{method} {path}: {status}: {message}")]
+    Api {
+        /// HTTP method.
+        method: &'static str,
+        /// Path and query.
+        path: String,
+        /// HTTP status.
+        status: u16,
+        /// The daemon's own words.
+        message: String,
+        /// The stable code beside them.
+        code: Option<String>,
+    },
+    /// Nobody listens there, or the connection broke.
+    #[error("cannot reach the daemon at {url}: {reason}")]
+    Unreachable {
+        /// Address tried.
+        url: String,
+        /// The transport's words.
+        reason: String,
+    },
+    /// No state folder says that a daemon runs.
+    #[error("no daemon found: no daemon.json in {}", join(looked))]
+    NoDaemon {
+        /// Folders that were looked into.
+        looked: Vec<PathBuf>,
+    },
+    /// A file that says how to reach the daemon cannot be used.
+    #[error("{}: {reason}", path.display())]
+    Discovery {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// What was typed cannot be meant.
+    #[error("{0}")]
+    Usage(String),
+    /// The answer is not what the API promises.
+    #[error("{method} {path}: the answer is not what the API promises: {reason}")]
+    Answer {
+        /// HTTP method.
+        method: &'static str,
+        /// Path and query.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A local file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Stdout or stderr cannot be written. A reader that went away ends us quietly.
+    #[error("cannot write the output: {0}")]
+    Output(#[from] io::Error),
+}
+
+/// Exit code when the daemon refused or failed, and when the answer is "no".
+pub(crate) const EXIT_FAILED: u8 = 1;
+/// Exit code of a wrong command line, and of a file that `ledger verify` cannot read.
+pub(crate) const EXIT_USAGE: u8 = 2;
+/// Exit code when the daemon cannot be reached.
+pub(crate) const EXIT_UNREACHABLE: u8 = 3;
+/// Exit code when `agent exec` itself failed, apart from every code a command may end with.
+pub(crate) const EXIT_EXEC_FAILED: u8 = 125;
+
+impl CliError {
+    /// The exit code.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Api { .. } | Self::Answer { .. } | Self::File { .. } | Self::Output(_) => {
+                EXIT_FAILED
+            }
+            Self::Usage(_) => EXIT_USAGE,
+            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Discovery { .. } => {
+                EXIT_UNREACHABLE
+            }
+        }
+    }
+
+    /// True when the reader of our output has gone: nobody is left to tell.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// What to do next, in one sentence.
+    pub(crate) fn advice(&self) -> Option<String> {
+        match self {
+            Self::Unreachable { .. } => {
+                Some("Is the daemon running? Start it with `make run` (or `fluxvmd`).".to_owned())
+            }
+            Self::NoDaemon { .. } => Some(
+                "Start the daemon with `make run` (or `fluxvmd`). If it runs elsewhere, name it with --server \
+                 and --server-token, or its state folder with --state-dir."
+                    .to_owned(),
+            ),
+            Self::Api { status: 401, .. } => Some(
+                "The daemon wants a token: it lies in <state folder>/secrets/admin-token on the daemon's machine. \
+                 Name the folder with --state-dir, or pass the token in FLUXVM_TOKEN."
+                    .to_owned(),
+            ),
+            Self::Api { status: 403, .. } => {
+                Some("This token may not do that; the admin token may.".to_owned())
+                    .filter(|_| self.code_is("forbidden"))
+            }
+            Self::Api { status: 404, path, .. } if path.contains("/sessions/") => {
+                Some("`fluxctl agent ls` lists the sessions that exist.".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn code_is(&self, wanted: &str) -> bool {
+        matches!(self, Self::Api { code: Some(code), .. } if code == wanted)
+    }
+}
+
+fn join(paths: &[PathBuf]) -> String {
+    paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::EXIT_CODES;
+
+    #[test]
+    fn the_help_names_every_exit_code() {
+        for code in [EXIT_FAILED, EXIT_USAGE, EXIT_UNREACHABLE, EXIT_EXEC_FAILED] {
+            assert!(
+                EXIT_CODES.contains(&format!("\n  {code} ")),
+                "{code} is not in --help"
+            );
+        }
+    }
+
+    #[test]
+    fn an_api_error_prints_method_path_status_and_the_daemons_words() {
+        let error = CliError::Api {
+            method: "GET",
+            path: "/v1/agents/sessions/x".to_owned(),
+            status: 404,
+            message: "no such session".to_owned(),
+            code: Some("session_not_found".to_owned()),
+        };
+        assert_eq!(
+            error.to_string(),
+            "GET /v1/agents/sessions/x: 404: no such session"
+        );
+        assert!(
+            error
+                .advice()
+                .is_some_and(|advice| advice.contains("agent ls"))
+        );
+    }
+}

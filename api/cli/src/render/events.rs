@@ -1,0 +1,193 @@
+//! Events as a table, one event as a line, and what an event says in a few words.
+
+use serde_json::Value;
+
+use super::Tone;
+use super::clean;
+use super::finish;
+use super::first_line;
+use super::number;
+use super::string;
+use super::table;
+use super::text;
+use super::toned;
+use crate::output::Style;
+
+/// The table of `agent events`.
+pub(crate) fn list(events: &[Value], style: Style) -> String {
+    if events.is_empty() {
+        return "No events.".to_owned();
+    }
+    let mut table = table(style, &["SEQ", "AT", "KIND", "ACTOR", "WHAT"]);
+    for event in events {
+        table.add_row(vec![
+            toned(text(event, "/seq"), Tone::Plain),
+            toned(text(event, "/at"), Tone::Plain),
+            toned(text(event, "/kind"), Tone::Plain),
+            toned(text(event, "/actor"), Tone::Plain),
+            toned(what_and_exit(event), Tone::Plain),
+        ]);
+    }
+    finish(table)
+}
+
+/// One line of `agent events --follow`.
+pub(crate) fn line(event: &Value) -> String {
+    let line = format!(
+        "{:>6}  {}  {:<22}  {}",
+        text(event, "/seq"),
+        text(event, "/at"),
+        text(event, "/kind"),
+        what_and_exit(event)
+    );
+    clean(line.trim_end())
+}
+
+/// What an event says, with the exit code where it has one.
+fn what_and_exit(event: &Value) -> String {
+    match event.pointer("/data/exit_code") {
+        Some(code) => format!("exit {code}: {}", what(event)),
+        None => what(event),
+    }
+}
+
+/// What an event says, in a few words.
+pub(crate) fn what(event: &Value) -> String {
+    let kind = string(event, "kind");
+    let Some(data) = event.get("data").filter(|data| !data.is_null()) else {
+        return "(redacted)".to_owned();
+    };
+    let words = match kind {
+        "exec.started" => first_line(string(data, "command")),
+        "exec" => format!(
+            "{}{}",
+            first_line(string(data, "command")),
+            exec_notes(data)
+        ),
+        "exec.failed" | "exec.refused" => {
+            format!(
+                "{}: {}",
+                first_line(string(data, "command")),
+                string(data, "reason")
+            )
+        }
+        "session.create" => {
+            let note = string(data, "workspace_note");
+            let note = if note.is_empty() {
+                String::new()
+            } else {
+                format!(" ({note})")
+            };
+            format!(
+                "{} in {}{note}",
+                string(data, "agent"),
+                string(data, "backend")
+            )
+        }
+        "session.create.started" => {
+            format!("{} in {}", string(data, "agent"), string(data, "backend"))
+        }
+        "replay" => replay_words(data),
+        "replay.started" => {
+            format!(
+                "{} commands of {}",
+                text(data, "/steps"),
+                string(data, "source")
+            )
+        }
+        _ => scalars(data),
+    };
+    words.trim_end().to_owned()
+}
+
+/// What was unusual about a command, as `  [timed out]`.
+pub(crate) fn exec_notes(data: &Value) -> String {
+    let flag = |key: &str| data.get(key).and_then(Value::as_bool).unwrap_or_default();
+    let dropped = ["stdout", "stderr"]
+        .iter()
+        .filter_map(|stream| data.pointer(&format!("/{stream}/dropped_bytes")))
+        .any(|bytes| bytes.as_u64().is_some_and(|bytes| bytes > 0));
+    let survivors = data
+        .pointer("/survivors/total")
+        .and_then(Value::as_u64)
+        .unwrap_or_default();
+    let mut notes = String::new();
+    for (holds, note) in [
+        (flag("timed_out"), "timed out".to_owned()),
+        (dropped, "output cut".to_owned()),
+        (survivors > 0, format!("{survivors} left running")),
+        (
+            flag("readopted"),
+            "went on over a restart of the daemon".to_owned(),
+        ),
+    ] {
+        if holds {
+            notes.push_str(&format!("  [{note}]"));
+        }
+    }
+    notes
+}
+
+fn replay_words(data: &Value) -> String {
+    let stopped = number(data, "stopped_at")
+        .map(|seq| format!("; stopped at {seq}: {}", string(data, "stopped_because")))
+        .unwrap_or_default();
+    format!(
+        "{} commands of {}: {} same exit code, {} same output{stopped}",
+        text(data, "/ran"),
+        string(data, "source"),
+        text(data, "/same_exit_code"),
+        text(data, "/same_output"),
+    )
+}
+
+/// `key=value` of what is neither a list nor an object; enough for kinds that we do not know.
+fn scalars(data: &Value) -> String {
+    let Value::Object(map) = data else {
+        return first_line(&data.to_string());
+    };
+    let words: Vec<String> = map
+        .iter()
+        .filter(|(key, value)| *key != "op" || value.is_string())
+        .filter_map(|(key, value)| match value {
+            Value::String(text) => Some(format!("{key}={}", first_line(text))),
+            Value::Number(_) | Value::Bool(_) => Some(format!("{key}={value}")),
+            Value::Array(list) if !list.is_empty() => Some(format!("{key}={}", list.len())),
+            _ => None,
+        })
+        .collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+    use serde_json::json;
+
+    #[test]
+    fn known_kinds_are_said_in_words_and_unknown_ones_by_their_scalars() {
+        let exec = json!({"op": 3, "command": "make\nmake test", "exit_code": 124, "timed_out": true,
+            "stdout": {"bytes": 9, "dropped_bytes": 4}, "survivors": {"total": 2, "listed": []}});
+        let events = [
+            json!({"seq": 3, "at": "t3", "kind": "exec.started", "actor": "admin:a", "data": {"command": "make"}}),
+            json!({"seq": 4, "at": "t4", "kind": "exec", "actor": "admin:a", "data": exec}),
+            json!({"seq": 5, "at": "t5", "kind": "shiny.new", "actor": "x", "data": {"op": 4, "n": 1, "s": "a b", "l": [1, 2], "o": {}}}),
+            json!({"seq": 6, "at": "t6", "kind": "exec", "actor": "x", "data": null}),
+        ];
+        expect![[r#"
+            SEQ  AT  KIND          ACTOR    WHAT
+            3    t3  exec.started  admin:a  make
+            4    t4  exec          admin:a  exit 124: make …  [timed out]  [output cut]  [2 left running]
+            5    t5  shiny.new     x        l=2 n=1 s=a b
+            6    t6  exec          x        (redacted)"#]]
+        .assert_eq(&list(&events, Style::default()));
+    }
+
+    #[test]
+    fn a_followed_event_is_one_line() {
+        let event = json!({"seq": 12, "at": "2026-12-01T10:00:00.123456Z", "kind": "exec.started", "data": {"command": "ls"}});
+        expect!["    12  2026-12-01T10:00:00.123456Z  exec.started            ls"]
+            .assert_eq(&line(&event));
+    }
+}

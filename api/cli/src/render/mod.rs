@@ -1,0 +1,199 @@
+//! From JSON of the API to text for people. Pure: what time it is and how wide the terminal is
+//! come in as arguments. Keys that are missing print as `-`, since an older or newer daemon must
+//! still be readable.
+
+pub(crate) mod capabilities;
+pub(crate) mod events;
+pub(crate) mod ledger;
+pub(crate) mod replay;
+pub(crate) mod sessions;
+pub(crate) mod timeline;
+
+use chrono::DateTime;
+use chrono::Utc;
+use comfy_table::Cell;
+use comfy_table::Color;
+use comfy_table::ContentArrangement;
+use comfy_table::Table;
+use comfy_table::presets;
+use serde_json::Value;
+
+use crate::output::Style;
+
+/// Longest piece of a command shown in a table: one line of an 80 column terminal less the other
+/// columns would be too little to recognise it by, so tables wrap on narrow terminals.
+const WHAT_CHARS_MAX: usize = 72;
+
+/// What a cell says about how well something went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As wanted.
+    Good,
+    /// Not as wanted.
+    Bad,
+    /// Under way, or worth a look.
+    Open,
+    /// Neither.
+    Plain,
+}
+
+/// A table with these headers, for this terminal.
+pub(crate) fn table(style: Style, headers: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    if style.colour {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    match style.columns {
+        Some(columns) => {
+            table
+                .set_width(columns)
+                .set_content_arrangement(ContentArrangement::Dynamic);
+        }
+        None => {
+            table.set_content_arrangement(ContentArrangement::Disabled);
+        }
+    }
+    if !headers.is_empty() {
+        table.set_header(headers);
+    }
+    table
+}
+
+/// The table as text, without the blanks that pad its last column.
+pub(crate) fn finish(mut table: Table) -> String {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table.trim_fmt()
+}
+
+/// A cell in the colour of its tone.
+pub(crate) fn toned(text: impl ToString, tone: Tone) -> Cell {
+    let cell = Cell::new(clean(&text.to_string()));
+    match tone {
+        Tone::Good => cell.fg(Color::Green),
+        Tone::Bad => cell.fg(Color::Red),
+        Tone::Open => cell.fg(Color::Yellow),
+        Tone::Plain => cell,
+    }
+}
+
+/// The scalar at this JSON pointer as text, `-` when there is none.
+pub(crate) fn text(value: &Value, pointer: &str) -> String {
+    match value.pointer(pointer) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => "-".to_owned(),
+        Some(other) => other.to_string(),
+    }
+}
+
+/// The string at this key, empty when there is none.
+pub(crate) fn string<'a>(value: &'a Value, key: &str) -> &'a str {
+    value.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number at this key.
+pub(crate) fn number(value: &Value, key: &str) -> Option<u64> {
+    value.get(key).and_then(Value::as_u64)
+}
+
+/// The items of a list answer.
+pub(crate) fn items<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value
+        .get(key)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// An RFC 3339 time.
+pub(crate) fn time(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text)
+        .ok()
+        .map(|at| at.to_utc())
+}
+
+/// How long ago, or how long until, in one unit: `5s`, `12m`, `3h`, `9d`.
+pub(crate) fn distance(from: DateTime<Utc>, to: DateTime<Utc>) -> String {
+    let seconds = (to - from).num_seconds().max(0);
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..86_400 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+/// The text with what could move the cursor or change colours shown as an escape: nothing that was
+/// recorded may draw over a table.
+pub(crate) fn clean(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// The first line of a command, cut to what fits in a table, with a mark when there is more.
+pub(crate) fn first_line(command: &str) -> String {
+    let command = command.trim_end();
+    let line = command.lines().next().unwrap_or_default();
+    let shown: String = line.chars().take(WHAT_CHARS_MAX).collect();
+    if shown.len() < line.len() {
+        format!("{shown}…")
+    } else if line.len() < command.len() {
+        format!("{shown} …")
+    } else {
+        shown
+    }
+}
+
+/// `1 step`, `2 steps`.
+pub(crate) fn count(n: usize, one: &str) -> String {
+    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
+}
+
+/// A size as people read it.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    const KIB: u64 = 1024;
+    const MIB: u64 = KIB * 1024;
+    const GIB: u64 = MIB * 1024;
+    let tenth = |unit: u64| format!("{}.{}", bytes / unit, bytes % unit * 10 / unit);
+    match bytes {
+        0..KIB => format!("{bytes} B"),
+        KIB..MIB => format!("{} KiB", tenth(KIB)),
+        MIB..GIB => format!("{} MiB", tenth(MIB)),
+        _ => format!("{} GiB", tenth(GIB)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_or_many_lined_command_is_cut_with_a_mark() {
+        assert_eq!(first_line("make"), "make");
+        assert_eq!(first_line("cat > f <<'E'\nx\nE\n"), "cat > f <<'E' …");
+        assert_eq!(first_line(&"x".repeat(80)), format!("{}…", "x".repeat(72)));
+    }
+
+    #[test]
+    fn a_command_cannot_move_the_cursor() {
+        assert_eq!(clean("printf \x1b[2J\tx"), "printf \\u{1b}[2J\\tx");
+        assert_eq!(toned("\x1b[1m", Tone::Plain).content(), "\\u{1b}[1m");
+    }
+
+    #[test]
+    fn sizes_have_a_unit() {
+        assert_eq!(human_bytes(1_023), "1023 B");
+        assert_eq!(human_bytes(1_536), "1.5 KiB");
+        assert_eq!(human_bytes(5 * 1024 * 1024 + 1), "5.0 MiB");
+    }
+}

@@ -1,0 +1,239 @@
+//! A session's history as numbered steps. An intent and its outcome are one step: the outcome's
+//! `op` names the intent's seq. An intent without an outcome is a step that still runs.
+
+use chrono::DateTime;
+use chrono::Utc;
+use serde_json::Value;
+
+use super::Tone;
+use super::count;
+use super::events::what;
+use super::finish;
+use super::number;
+use super::string;
+use super::table;
+use super::time;
+use super::toned;
+use crate::duration::human_millis;
+use crate::output::Style;
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Step {
+    /// Seq of the step's first event, by which an outcome finds it.
+    seq: Option<u64>,
+    at: Option<DateTime<Utc>>,
+    kind: String,
+    result: String,
+    tone: Tone,
+    took_ms: Option<u64>,
+    what: String,
+    failed: bool,
+}
+
+/// The text of `agent timeline`.
+pub(crate) fn render(events: &[Value], style: Style) -> String {
+    let steps = steps(events);
+    if steps.is_empty() {
+        return "Nothing happened yet.".to_owned();
+    }
+    let start = steps.iter().find_map(|step| step.at);
+    let mut table = table(style, &["#", "AFTER", "STEP", "RESULT", "TOOK", "WHAT"]);
+    for (index, step) in steps.iter().enumerate() {
+        table.add_row(vec![
+            toned(index + 1, Tone::Plain),
+            toned(after(start, step.at), Tone::Plain),
+            toned(&step.kind, Tone::Plain),
+            toned(&step.result, step.tone),
+            toned(
+                step.took_ms
+                    .map(human_millis)
+                    .unwrap_or_else(|| "-".to_owned()),
+                Tone::Plain,
+            ),
+            toned(&step.what, Tone::Plain),
+        ]);
+    }
+    format!("{}\n\n{}", finish(table), summary(&steps, start))
+}
+
+fn summary(steps: &[Step], start: Option<DateTime<Utc>>) -> String {
+    let commands: Vec<&Step> = steps
+        .iter()
+        .filter(|step| step.kind.starts_with("exec"))
+        .collect();
+    let failed = commands.iter().filter(|step| step.failed).count();
+    let running = steps.iter().filter(|step| step.result == "running").count();
+    let mut words = vec![count(steps.len(), "step"), count(commands.len(), "command")];
+    if failed > 0 {
+        words.push(format!("{failed} not with exit code 0"));
+    }
+    if running > 0 {
+        words.push(format!("{running} still running"));
+    }
+    let from = start.map(|at| format!("; began {}", at.format("%Y-%m-%d %H:%M:%S UTC")));
+    format!("{}{}", words.join(", "), from.unwrap_or_default())
+}
+
+/// Time since the first step, as `+12.345s`.
+fn after(start: Option<DateTime<Utc>>, at: Option<DateTime<Utc>>) -> String {
+    let (Some(start), Some(at)) = (start, at) else {
+        return "-".to_owned();
+    };
+    let millis = (at - start).num_milliseconds().max(0);
+    format!("+{}.{:03}s", millis / 1_000, millis % 1_000)
+}
+
+/// Folds events to steps, in the order in which the steps began.
+fn steps(events: &[Value]) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    for event in events {
+        let interrupted = string(event, "kind") == "lifecycle.interrupted";
+        let pointer = if interrupted { "/data/seq" } else { "/data/op" };
+        let intent = event.pointer(pointer).and_then(Value::as_u64);
+        let open = steps
+            .iter_mut()
+            .rev()
+            .find(|step| intent.is_some() && step.seq == intent && step.result == "running");
+        match open {
+            Some(step) if interrupted => {
+                "interrupted".clone_into(&mut step.result);
+                step.tone = Tone::Bad;
+                step.failed = true;
+            }
+            Some(step) => {
+                *step = Step {
+                    seq: step.seq,
+                    at: step.at,
+                    ..step_of(event)
+                }
+            }
+            None => steps.push(step_of(event)),
+        }
+    }
+    steps
+}
+
+fn step_of(event: &Value) -> Step {
+    let kind = string(event, "kind");
+    let data = event.get("data").unwrap_or(&Value::Null);
+    let (result, tone, failed) = result_of(kind, data);
+    Step {
+        seq: number(event, "seq"),
+        at: time(string(event, "at")),
+        kind: kind.strip_suffix(".started").unwrap_or(kind).to_owned(),
+        result,
+        tone,
+        took_ms: number(data, "duration_ms"),
+        what: what(event),
+        failed,
+    }
+}
+
+fn result_of(kind: &str, data: &Value) -> (String, Tone, bool) {
+    if let Some(code) = data.get("exit_code").and_then(Value::as_i64) {
+        let tone = if code == 0 { Tone::Good } else { Tone::Bad };
+        return (format!("exit {code}"), tone, code != 0);
+    }
+    match kind.rsplit_once('.') {
+        // A daemon's own start is a whole step, not the beginning of one.
+        Some(("host", _)) => (String::new(), Tone::Plain, false),
+        Some((_, "started")) => ("running".to_owned(), Tone::Open, false),
+        Some((_, "failed" | "refused")) => {
+            let code = string(data, "code");
+            let word = if kind.ends_with("refused") {
+                "refused"
+            } else {
+                "failed"
+            };
+            let text = if code.is_empty() {
+                word.to_owned()
+            } else {
+                format!("{word}: {code}")
+            };
+            (text, Tone::Bad, true)
+        }
+        Some((_, "gone" | "interrupted" | "expire")) => (String::new(), Tone::Open, false),
+        _ => ("done".to_owned(), Tone::Good, false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::Expect;
+    use expect_test::expect;
+    use serde_json::json;
+
+    fn check(events: &[Value], expected: Expect) {
+        expected.assert_eq(&render(events, Style::default()));
+    }
+
+    fn event(seq: u64, second: u64, kind: &str, data: Value) -> Value {
+        json!({"seq": seq, "at": format!("2026-12-01T10:00:{second:02}.250Z"), "kind": kind, "actor": "admin:a", "data": data})
+    }
+
+    #[test]
+    fn an_intent_and_its_outcome_are_one_step() {
+        check(
+            &[
+                event(
+                    5,
+                    0,
+                    "session.create.started",
+                    json!({"agent": "codex", "backend": "procbox"}),
+                ),
+                event(
+                    6,
+                    0,
+                    "session.create",
+                    json!({"op": 5, "agent": "codex", "backend": "procbox", "duration_ms": 12}),
+                ),
+                event(7, 1, "exec.started", json!({"command": "make"})),
+                event(8, 2, "exec.started", json!({"command": "sleep 9"})),
+                event(
+                    9,
+                    5,
+                    "exec",
+                    json!({"op": 7, "command": "make", "exit_code": 2, "duration_ms": 4000}),
+                ),
+                event(
+                    10,
+                    6,
+                    "exec.refused",
+                    json!({"command": "rm -rf /", "code": "policy", "reason": "denied"}),
+                ),
+            ],
+            expect![[r#"
+                #  AFTER    STEP            RESULT           TOOK    WHAT
+                1  +0.000s  session.create  done             12 ms   codex in procbox
+                2  +1.000s  exec            exit 2           4.00 s  make
+                3  +2.000s  exec            running          -       sleep 9
+                4  +6.000s  exec.refused    refused: policy  -       rm -rf /: denied
+
+                4 steps, 3 commands, 2 not with exit code 0, 1 still running; began 2026-12-01 10:00:00 UTC"#]],
+        );
+    }
+
+    #[test]
+    fn an_outcome_whose_intent_is_not_in_view_is_a_step_of_its_own() {
+        check(
+            &[event(
+                9,
+                5,
+                "exec",
+                json!({"op": 7, "command": "true", "exit_code": 0, "duration_ms": 1, "readopted": true}),
+            )],
+            expect![[r#"
+                #  AFTER    STEP  RESULT  TOOK  WHAT
+                1  +0.000s  exec  exit 0  1 ms  true  [went on over a restart of the daemon]
+
+                1 step, 1 command; began 2026-12-01 10:00:05 UTC"#]],
+        );
+    }
+
+    #[test]
+    fn an_empty_history_says_so() {
+        check(&[], expect!["Nothing happened yet."]);
+    }
+}
