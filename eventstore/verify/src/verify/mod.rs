@@ -1,0 +1,100 @@
+//! The offline verifier: reads an export once, from front to back, and lists every fault.
+//!
+//! It never stops at the first fault: what matters after an incident is how far the damage goes. It
+//! needs no more memory than one line, one number per stream, one range per gap and the faults
+//! themselves.
+
+mod fault;
+mod lines;
+mod walk;
+
+use std::io::BufRead;
+
+pub use fault::Fault;
+pub use fault::FaultCode;
+
+use crate::EventHash;
+use crate::Genesis;
+use crate::GlobalSeq;
+use crate::LedgerId;
+use crate::StreamName;
+use crate::export::LINE_BYTES_MAX;
+
+/// How many faults a report lists; beyond them it only counts. A damaged file must not exhaust memory.
+pub const FAULTS_LISTED_MAX: usize = 1_000_000;
+
+/// What an export covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every event of the ledger from the first on.
+    WholeLedger,
+    /// The events of one stream. What lies between them can be left out by whoever made the export.
+    OneStream(StreamName),
+}
+
+/// What to hold an export against, beside itself.
+#[derive(Clone, Debug)]
+pub struct VerifyOptions {
+    /// The longest line that is read, in bytes.
+    pub line_bytes_max: usize,
+    /// The ledger that the export must be of, where the caller knows.
+    pub ledger_id: Option<LedgerId>,
+    /// Events that were noted down earlier outside the ledger. Each must still be there with the same
+    /// hash. This is what catches a cut tail and a ledger that was linked anew.
+    pub known: Vec<(GlobalSeq, EventHash)>,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> VerifyOptions {
+        VerifyOptions {
+            line_bytes_max: LINE_BYTES_MAX,
+            ledger_id: None,
+            known: Vec::new(),
+        }
+    }
+}
+
+/// What the verifier found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The faults in the order of the lines.
+    pub faults: Vec<Fault>,
+    /// How many faults there are, also where not all of them are listed.
+    pub faults_total: u64,
+    /// How many event lines were read.
+    pub events: u64,
+    /// How many streams they belong to.
+    pub streams: u64,
+    /// How many of the events had been redacted.
+    pub redacted: u64,
+    /// The last event and its hash.
+    pub head: Option<(GlobalSeq, EventHash)>,
+    /// What the export says of the ledger.
+    pub genesis: Option<Genesis>,
+    /// What the export says it covers.
+    pub scope: Option<Scope>,
+}
+
+impl Report {
+    /// Whether not a single fault was found.
+    pub fn is_clean(&self) -> bool {
+        self.faults_total == 0
+    }
+
+    fn add(&mut self, fault: Fault) {
+        self.faults_total += 1;
+        if self.faults.len() < FAULTS_LISTED_MAX {
+            self.faults.push(fault);
+        }
+    }
+}
+
+/// Checks an export against itself and against what the options name.
+///
+/// A failure to read is a fault of its own ([`FaultCode::Unreadable`]) and ends the walk.
+pub fn verify_export(reader: impl BufRead, options: &VerifyOptions) -> Report {
+    walk::walk(reader, options)
+}
+
+#[cfg(test)]
+mod tests;
