@@ -1,0 +1,193 @@
+//! Bodies of answers.
+
+use chrono::DateTime;
+use chrono::Utc;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::time;
+
+/// The body of every error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ErrorBody<'a> {
+    /// What happened, for a person.
+    pub error: &'a str,
+    /// A stable word to branch on; each has a page in `docs/errors/`.
+    pub code: &'a str,
+    /// The path of the field that is at fault.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<&'a str>,
+}
+
+/// A list.
+#[derive(Clone, Debug, Serialize)]
+pub struct List<T> {
+    /// What is in it.
+    pub items: Vec<T>,
+}
+
+/// The answer of `POST …/exec`. A command that ended badly is an answer too, not an error.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExecAnswer {
+    /// Always `exec`.
+    pub result: &'static str,
+    /// The ledger number of the outcome.
+    pub seq: u64,
+    /// 128 + n for signal n, 124 when the time ran out.
+    pub exit_code: i32,
+    /// The signal that ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Its time ran out.
+    #[serde(skip_serializing_if = "is_false")]
+    pub timed_out: bool,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: u64,
+    /// What it wrote, as text. Bytes that are no UTF-8 appear as U+FFFD; then the next field is there.
+    pub stdout: String,
+    /// The exact bytes, when `stdout` is not exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout_base64: Option<String>,
+    /// What it wrote to standard error, as text.
+    pub stderr: String,
+    /// The exact bytes, when `stderr` is not exact.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stderr_base64: Option<String>,
+    /// Something was dropped.
+    #[serde(skip_serializing_if = "is_false")]
+    pub output_truncated: bool,
+    /// How many bytes of standard output were dropped.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stdout_dropped_bytes: u64,
+    /// How many bytes of standard error were dropped.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub stderr_dropped_bytes: u64,
+    /// Processes that it left running.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub survivors: Option<Survivors>,
+}
+
+/// Processes that a command left running.
+#[derive(Clone, Debug, Serialize)]
+pub struct Survivors {
+    /// How many.
+    pub total: u64,
+    /// The first of them.
+    pub listed: Vec<Survivor>,
+}
+
+/// One process that outlived its command.
+#[derive(Clone, Debug, Serialize)]
+pub struct Survivor {
+    /// Its id in the sandbox.
+    pub pid: u32,
+    /// Its command line, cut.
+    pub command: String,
+}
+
+/// The answer of `POST …/replay`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplayAnswer {
+    /// The session whose commands these are.
+    pub source: Uuid,
+    /// The session in which they ran again.
+    pub target: Option<Uuid>,
+    /// Nothing ran.
+    pub dry_run: bool,
+    /// The ledger number of the replay's own entry.
+    pub seq: Option<u64>,
+    /// What ran, or would.
+    pub steps: Vec<ReplayStep>,
+    /// What cannot be run again.
+    pub skipped: Vec<SkippedStep>,
+    /// The source's event at which it stopped before the end.
+    pub stopped_at: Option<u64>,
+    /// Why it stopped there.
+    pub stopped_because: Option<String>,
+}
+
+/// One command of a replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReplayStep {
+    /// The ledger number of the recorded command.
+    pub seq: u64,
+    /// The command.
+    pub command: String,
+    /// How it ended when it was recorded.
+    pub recorded_exit_code: i32,
+    /// How it ended now.
+    pub exit_code: Option<i32>,
+    /// The two are equal.
+    pub same_exit_code: Option<bool>,
+    /// Standard output is equal, byte by byte.
+    pub same_stdout: Option<bool>,
+    /// Standard error is equal, byte by byte.
+    pub same_stderr: Option<bool>,
+    /// The ledger number of the new outcome.
+    pub target_seq: Option<u64>,
+    /// How long it ran, in milliseconds.
+    pub duration_ms: Option<u64>,
+    /// Why it has no outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<StepError>,
+}
+
+/// Why a command of a replay has no outcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct StepError {
+    /// The stable code.
+    pub code: String,
+    /// What happened, for a person.
+    pub message: String,
+}
+
+/// An entry that a replay does not run again.
+#[derive(Clone, Debug, Serialize)]
+pub struct SkippedStep {
+    /// Its ledger number.
+    pub seq: u64,
+    /// Its kind.
+    pub kind: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// The answer of `GET /v1/ledger/info`.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerInfo {
+    /// The ledger's id.
+    pub ledger_id: String,
+    /// Where it was started.
+    pub origin: String,
+    /// When.
+    #[serde(serialize_with = "time::serialize")]
+    pub created_at: DateTime<Utc>,
+    /// The key that its checkpoints are verified with.
+    pub vkey: String,
+    /// How many events it has.
+    pub position: u64,
+    /// The hash of the last one, hex.
+    pub head: String,
+    /// What it takes on the disk.
+    pub bytes_on_disk: u64,
+    /// How long a sync took lately, in microseconds: the median.
+    pub sync_micros_p50: u64,
+    /// How long a sync took lately, in microseconds: one in a hundred took longer.
+    pub sync_micros_p99: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}

@@ -1,0 +1,62 @@
+//! Wire types of the host API.
+//!
+//! Two halves with opposite habits. **Requests** are strict: a field that is not known by name, a value
+//! of another type or range, a second copy of a field is refused with the path of the field, because a
+//! misspelt limit that is silently dropped is a limit that nobody enforces. Every field of the contract
+//! is known here by name, also those that this version can not enforce; refusing them is a decision, and
+//! decisions are made elsewhere. **Answers** say everything: a key that has no value is `null` and not
+//! absent, unless its absence is the message (`timed_out`, `signal`, …).
+//!
+//! Nothing here knows HTTP, the ledger's types or any rule.
+
+mod answer;
+mod event;
+mod number;
+mod object;
+mod policy;
+mod request;
+mod session;
+mod strict;
+mod time;
+
+pub use answer::ErrorBody;
+pub use answer::ExecAnswer;
+pub use answer::LedgerInfo;
+pub use answer::List;
+pub use answer::ReplayAnswer;
+pub use answer::ReplayStep;
+pub use answer::SkippedStep;
+pub use answer::StepError;
+pub use answer::Survivor;
+pub use answer::Survivors;
+pub use event::EventView;
+pub use number::Milliseconds;
+pub use number::WholeSeconds;
+pub use object::Object;
+pub use policy::Budget;
+pub use policy::Enforcement;
+pub use policy::FilesystemRules;
+pub use policy::HostRule;
+pub use policy::NetworkDefault;
+pub use policy::NetworkRules;
+pub use policy::Policy;
+pub use policy::ProcessEnforcement;
+pub use policy::ProcessRules;
+pub use request::CreateSessionRequest;
+pub use request::ExecRequest;
+pub use request::RecordRequest;
+pub use request::ReplayRequest;
+pub use request::RuntimeRequest;
+pub use request::VolumeRequest;
+pub use request::WorkspaceRequest;
+pub use session::CapabilitiesView;
+pub use session::OperationView;
+pub use session::PolicyView;
+pub use session::RuntimeView;
+pub use session::SessionView;
+pub use session::UsageView;
+pub use session::WorkspaceView;
+pub use strict::BodyError;
+pub use strict::parse;
+pub use time::parse_rfc3339;
+pub use time::rfc3339;
