@@ -9,6 +9,9 @@ use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
 use clap::ValueHint;
+use fluxvm_verify::EventHash;
+use fluxvm_verify::GlobalSeq;
+use fluxvm_verify::LedgerId;
 
 use crate::duration::parse_seconds;
 use crate::moment::Moment;
@@ -272,11 +275,8 @@ pub(crate) struct RmArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ledger {
     /// Check an export's chain of hashes, without the daemon; lists every fault
-    Verify {
-        /// The JSONL file; `-` reads stdin
-        #[arg(value_hint = ValueHint::FilePath)]
-        file: PathBuf,
-    },
+    #[command(after_help = VERIFY_HELP)]
+    Verify(VerifyArgs),
     /// Show the ledger's identity and head
     Info,
     /// Write the whole ledger as JSONL that can be verified without the daemon
@@ -285,6 +285,38 @@ pub(crate) enum Ledger {
         #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
         out: Option<PathBuf>,
     },
+}
+
+const VERIFY_HELP: &str = "\
+A clean verdict says that no event in the file was changed, moved, dropped from the middle or slipped
+in. That the end was not cut off, and that whoever kept the ledger did not write all of it anew, can
+only be seen from outside: note down the head from time to time, and pass it as --known.
+
+Exit codes: 0 no fault, 1 faults, 2 the file cannot be read";
+
+/// `ledger verify`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The JSONL file; `-` reads stdin
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The ledger that it must be of
+    #[arg(long, value_name = "UUID")]
+    pub(crate) ledger_id: Option<LedgerId>,
+    /// An event noted down earlier, which must still have this hash (repeatable)
+    #[arg(long, value_name = "SEQ:HASH", value_parser = parse_known)]
+    pub(crate) known: Vec<(GlobalSeq, EventHash)>,
+}
+
+fn parse_known(text: &str) -> Result<(GlobalSeq, EventHash), String> {
+    let wrong = || format!("`{text}` is not SEQ:HASH, as `fluxctl ledger info` prints the head");
+    let (seq, hash) = text.split_once(':').ok_or_else(wrong)?;
+    let seq = seq
+        .parse()
+        .ok()
+        .and_then(GlobalSeq::new)
+        .ok_or_else(wrong)?;
+    Ok((seq, hash.parse().map_err(|_| wrong())?))
 }
 
 #[cfg(test)]
@@ -316,6 +348,15 @@ mod tests {
     fn a_replay_needs_a_target_or_a_dry_run() {
         assert!(Cli::try_parse_from(["fluxctl", "agent", "replay", "5f0c"]).is_err());
         assert!(Cli::try_parse_from(["fluxctl", "agent", "replay", "5f0c", "--dry-run"]).is_ok());
+    }
+
+    #[test]
+    fn a_noted_event_is_its_seq_and_its_hash() {
+        let hash = "ab".repeat(32);
+        assert!(parse_known(&format!("7:{hash}")).is_ok());
+        for wrong in ["7", "0:", &format!("0:{hash}"), "7:abc"] {
+            assert!(parse_known(wrong).is_err(), "{wrong} was accepted");
+        }
     }
 
     #[test]

@@ -1,9 +1,22 @@
 //! `ledger info`, through the daemon, and `ledger verify`, which needs none.
 
+use std::fs::File;
+use std::io;
+use std::io::BufRead;
+use std::io::BufReader;
 use std::path::Path;
 
+use fluxvm_verify::FaultCode;
+use fluxvm_verify::Report;
+use fluxvm_verify::VerifyOptions;
+use fluxvm_verify::verify_export;
+
 use super::Context;
+use super::file_error;
+use crate::args::VerifyArgs;
 use crate::error::CliError;
+use crate::error::EXIT_FAILED;
+use crate::error::EXIT_USAGE;
 use crate::render;
 
 /// `ledger info`.
@@ -14,6 +27,72 @@ pub(super) fn info(context: &Context) -> Result<u8, CliError> {
 }
 
 /// `ledger verify`.
-pub(super) fn verify(_context: &Context, file: &Path) -> Result<u8, CliError> {
-    Err(CliError::Usage(file.display().to_string()))
+pub(super) fn verify(context: &Context, args: VerifyArgs) -> Result<u8, CliError> {
+    let options = VerifyOptions {
+        ledger_id: args.ledger_id,
+        known: args.known,
+        ..VerifyOptions::default()
+    };
+    let report = verify_export(open(&args.file)?, &options);
+    let answer = render::verify::to_json(&args.file, &report);
+    context
+        .output
+        .show(&answer, |_, style| render::verify::render(&report, style))?;
+    Ok(exit_code(&report))
+}
+
+fn open(file: &Path) -> Result<Box<dyn BufRead>, CliError> {
+    if file == Path::new("-") {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened = File::open(file).and_then(|opened| {
+        // A folder can be opened; that it cannot be read would look like a fault of the ledger.
+        if opened.metadata()?.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        Ok(opened)
+    });
+    Ok(Box::new(BufReader::new(
+        opened.map_err(|error| file_error(file, error))?,
+    )))
+}
+
+/// A file that could not be read to its end says nothing about the ledger.
+fn exit_code(report: &Report) -> u8 {
+    if report
+        .faults
+        .iter()
+        .any(|fault| fault.code == FaultCode::Unreadable)
+    {
+        return EXIT_USAGE;
+    }
+    if report.is_clean() { 0 } else { EXIT_FAILED }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Failing;
+
+    impl io::Read for Failing {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is gone"))
+        }
+    }
+
+    #[test]
+    fn faults_exit_with_1_and_what_cannot_be_read_with_2() {
+        let options = VerifyOptions::default();
+        assert_eq!(
+            exit_code(&verify_export(&b"{}\n"[..], &options)),
+            EXIT_FAILED
+        );
+        assert_eq!(
+            exit_code(&verify_export(BufReader::new(Failing), &options)),
+            EXIT_USAGE
+        );
+        assert!(open(Path::new("/")).is_err());
+        assert!(open(Path::new("/nonexistent")).is_err());
+    }
 }

@@ -55,7 +55,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, CliError> {
     };
     match cli.command {
         Command::Agent(verb) => run_agent(&context, verb),
-        Command::Ledger(Ledger::Verify { file }) => ledger::verify(&context, &file),
+        Command::Ledger(Ledger::Verify(args)) => ledger::verify(&context, args),
         Command::Ledger(Ledger::Info) => ledger::info(&context),
         Command::Ledger(Ledger::Export { out }) => export::run(
             &context,

@@ -8,6 +8,7 @@ pub(crate) mod ledger;
 pub(crate) mod replay;
 pub(crate) mod sessions;
 pub(crate) mod timeline;
+pub(crate) mod verify;
 
 use chrono::DateTime;
 use chrono::Utc;
