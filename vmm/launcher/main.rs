@@ -1,0 +1,75 @@
+//! `fluxvm-procbox`: makes the namespaces and mounts of one sandbox, starts its guest daemon and ends.
+//!
+//! It is a program of its own, with one thread, so that it may fork and allocate freely between fork and
+//! exec, and so that the daemon's own namespaces and credentials never change. Everything it mounts lies
+//! in mount namespaces that end with the sandbox: a host's mount table never shows one.
+//!
+//! It speaks one short dialogue over its standard input ([`fluxvm_vmm::procbox::wire`]) and is of no use
+//! by hand.
+
+#![allow(
+    unsafe_code,
+    reason = "namespaces and mounts have system calls without safe wrappers"
+)]
+
+mod child;
+mod control;
+mod credentials;
+mod fault;
+mod mounts;
+mod namespaces;
+mod sys;
+
+use std::process::ExitCode;
+
+use control::Control;
+use fault::{Failure, at};
+use fluxvm_vmm::CreateStage;
+use fluxvm_vmm::procbox::wire::{LaunchFacts, LaunchReport, LaunchRequest, Users};
+
+fn main() -> ExitCode {
+    let Ok((control, request, fds)) = Control::receive_request() else {
+        // Nobody to tell: whoever starts this without a control socket gets an exit code.
+        return ExitCode::from(2);
+    };
+    let report = match launch(&control, &request, fds) {
+        Ok(facts) => LaunchReport::Ready(facts),
+        Err(failure) => LaunchReport::Failed(failure.into()),
+    };
+    match control.send(&report) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The whole of it, in order. Whatever fails, the first process does not outlive the failure.
+fn launch(
+    control: &Control,
+    request: &LaunchRequest,
+    fds: control::Descriptors,
+) -> Result<LaunchFacts, Failure> {
+    let mut facts = LaunchFacts::default();
+    namespaces::join_cgroups(&request.cgroup_procs)?;
+    namespaces::enter_own(&request.users)?;
+    mounts::enter_scratch(&request.folder)?;
+    let first = child::spawn(request, fds)?;
+    control
+        .send(&LaunchReport::Spawned { pid: first.pid() })
+        .map_err(|errno| {
+            Failure::new(
+                CreateStage::SandboxNamespace,
+                "reporting the first process",
+                errno,
+            )
+        })?;
+    if let Users::Shifted { base, count } = request.users {
+        namespaces::map_users(first.pid(), base, count)?;
+    }
+    mounts::build_root(request, first.pid(), &mut facts)?;
+    at(CreateStage::MountNamespace)?;
+    first.release()?;
+    control.wait_for_go()?;
+    first.release()?;
+    first.wait_until_started(&mut facts)?;
+    Ok(facts)
+}

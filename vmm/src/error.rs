@@ -1,0 +1,252 @@
+//! What goes wrong at this crate's boundary, one enum per operation.
+//!
+//! A failure names the stage at which it happened and, where the cause is known, what a person can do
+//! about it. Callers decide by variant, never by text.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use agentd_client::ClientError;
+use serde::{Deserialize, Serialize};
+
+use crate::spec::{ImageName, SandboxId};
+
+/// A specification that no engine could honour.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// Not a lower-case hyphenated UUID.
+    #[error("{0:?} is not a sandbox id (a lower-case hyphenated UUID)")]
+    SandboxId(String),
+    /// Not a valid image name.
+    #[error("{0:?} is not an image name (lower-case letters, digits, '.', '_', '-', at most 64)")]
+    ImageName(String),
+    /// Not a plain absolute path.
+    #[error("{0:?} is not an absolute path without '.', '..' or empty parts")]
+    GuestPath(String),
+    /// Not a usable host name.
+    #[error("{0:?} is not a host name (1 to 64 letters, digits, '-' or '.')")]
+    Hostname(String),
+    /// A limit of nothing.
+    #[error("{field} must be at least 1")]
+    ZeroLimit {
+        /// The field's name.
+        field: &'static str,
+    },
+}
+
+/// The steps of making a sandbox, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CreateStage {
+    /// Checking the specification.
+    Spec,
+    /// Finding the image.
+    Image,
+    /// Making the sandbox's folder, record, token and socket.
+    Folder,
+    /// Making its control groups.
+    Cgroup,
+    /// Starting the launcher.
+    Launcher,
+    /// Joining the control groups.
+    JoinCgroup,
+    /// Making the launcher's own mount (and, for an ordinary user, user) namespace.
+    LauncherNamespace,
+    /// Making the sandbox's namespaces.
+    SandboxNamespace,
+    /// Writing the user and group maps.
+    UserMap,
+    /// Reading the lower file system under another user range.
+    IdmappedMount,
+    /// Mounting the lower layers.
+    LowerLayers,
+    /// Mounting the root file system.
+    RootOverlay,
+    /// Putting device nodes in place.
+    Devices,
+    /// Separating the sandbox's mounts from the host's.
+    MountNamespace,
+    /// Mounting `/proc`, `/sys`, `/dev/pts` and `/dev/shm`.
+    KernelFilesystems,
+    /// Making it the root.
+    PivotRoot,
+    /// Host name, loopback, limits, credentials.
+    Identity,
+    /// Making and entering the workspace.
+    Workspace,
+    /// Starting the guest daemon.
+    Exec,
+    /// Giving the guest daemon its token and environment.
+    Bootstrap,
+}
+
+impl fmt::Display for CreateStage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Spec => "checking the specification",
+            Self::Image => "finding the image",
+            Self::Folder => "preparing the sandbox folder",
+            Self::Cgroup => "making the control groups",
+            Self::Launcher => "running the launcher",
+            Self::JoinCgroup => "joining the control groups",
+            Self::LauncherNamespace => "making the launcher's namespace",
+            Self::SandboxNamespace => "making the sandbox's namespaces",
+            Self::UserMap => "mapping users",
+            Self::IdmappedMount => "shifting the owners of the lower file system",
+            Self::LowerLayers => "mounting the lower layers",
+            Self::RootOverlay => "mounting the root file system",
+            Self::Devices => "placing device nodes",
+            Self::MountNamespace => "separating the mounts",
+            Self::KernelFilesystems => "mounting /proc, /sys and /dev",
+            Self::PivotRoot => "changing the root",
+            Self::Identity => "setting host name, loopback and limits",
+            Self::Workspace => "entering the workspace",
+            Self::Exec => "starting the guest daemon",
+            Self::Bootstrap => "bootstrapping the guest daemon",
+        })
+    }
+}
+
+/// Why a sandbox could not be made. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+#[error("{stage} failed: {source}{}", hint_suffix(.hint.as_deref()))]
+pub struct CreateError {
+    /// The step that failed.
+    pub stage: CreateStage,
+    /// What happened.
+    pub source: CreateFault,
+    /// What to do about it, where that is known.
+    pub hint: Option<String>,
+}
+
+fn hint_suffix(hint: Option<&str>) -> String {
+    hint.map(|text| format!(" ({text})")).unwrap_or_default()
+}
+
+/// What happened at the failing step.
+#[derive(Debug, thiserror::Error)]
+pub enum CreateFault {
+    /// The specification cannot be honoured.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// A sandbox of that id already has a folder.
+    #[error("sandbox {0} already exists")]
+    AlreadyExists(SandboxId),
+    /// There is no image of that name.
+    #[error("there is no image named {name} (looked for {path})")]
+    ImageMissing {
+        /// The name asked for.
+        name: ImageName,
+        /// The folder that is missing.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// The answer.
+        source: io::Error,
+    },
+    /// The launcher ended without saying why.
+    #[error("the launcher ended early: {0}")]
+    LauncherDied(String),
+    /// The guest daemon did not answer as it must.
+    #[error("the guest daemon did not answer: {0}")]
+    Guest(#[from] ClientError),
+    /// The guest daemon ended while it was being bootstrapped.
+    #[error("the guest daemon ended at once; its log says: {log}")]
+    GuestDied {
+        /// The end of its log.
+        log: String,
+    },
+}
+
+impl CreateFault {
+    /// The system's error number, if it was the system that refused.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Os { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
+/// Why a sandbox cannot be taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum AdoptError {
+    /// Nothing of that id is on disk.
+    #[error("there is no sandbox {0}")]
+    Missing(SandboxId),
+    /// It was never finished, or its record or token cannot be read.
+    #[error("sandbox {id} was never finished: {detail}")]
+    HalfMade {
+        /// The sandbox.
+        id: SandboxId,
+        /// What is missing.
+        detail: String,
+    },
+    /// Its first process is gone (or the machine was restarted since).
+    #[error("sandbox {id} no longer runs: {detail}")]
+    Dead {
+        /// The sandbox.
+        id: SandboxId,
+        /// How that was seen.
+        detail: String,
+    },
+    /// Its process runs and its guest daemon does not answer.
+    #[error("sandbox {id} does not answer: {source}")]
+    Unresponsive {
+        /// The sandbox.
+        id: SandboxId,
+        /// What the client saw.
+        source: ClientError,
+    },
+    /// The system refused.
+    #[error("cannot look at sandbox {id}: {source}")]
+    Io {
+        /// The sandbox.
+        id: SandboxId,
+        /// The answer.
+        source: io::Error,
+    },
+}
+
+/// Why a sandbox could not be removed completely. Trying again is safe.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot remove sandbox {id}: {what}: {source}")]
+pub struct RemoveError {
+    /// The sandbox.
+    pub id: SandboxId,
+    /// What was tried.
+    pub what: String,
+    /// The answer.
+    pub source: io::Error,
+}
+
+/// Why this engine cannot work on this host at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// A program that it needs is missing or cannot be run.
+    #[error("{what} at {path} cannot be used: {source}")]
+    Program {
+        /// Which program.
+        what: &'static str,
+        /// Where it was looked for.
+        path: PathBuf,
+        /// The answer.
+        source: io::Error,
+    },
+    /// A folder cannot be made or used.
+    #[error("cannot use {path}: {source}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// The answer.
+        source: io::Error,
+    },
+    /// A trial sandbox could not be made.
+    #[error("this host cannot run sandboxes: {0}")]
+    Trial(CreateError),
+}

@@ -1,0 +1,134 @@
+//! What the daemon and the launcher say to each other.
+//!
+//! The launcher's standard input is one end of a `SOCK_SEQPACKET` pair, so that each message is one packet:
+//!
+//! ```text
+//! daemon    -> launcher   LaunchRequest as JSON, with two descriptors: the listening socket, the log
+//! launcher  -> daemon     LaunchReport::Spawned { pid }         the first process exists and waits
+//! daemon    -> launcher   GO                                    its pid is on disk: it may start
+//! launcher  -> daemon     LaunchReport::Ready | LaunchReport::Failed
+//! ```
+//!
+//! The first process runs nothing of its own before `GO`, and it ends when the launcher does. So there is
+//! no moment at which a guest daemon runs and the record on disk does not name it, whoever is killed when.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::CreateStage;
+
+/// Longest message in bytes: a request with a thousand grafts of long paths stays far below.
+pub const MESSAGE_BYTES_MAX: usize = 128 * 1024;
+/// The daemon's word that the record is written.
+pub const GO: &[u8] = b"go";
+/// The descriptor under which the guest daemon finds its listening socket.
+pub const LISTEN_FD: i32 = 3;
+/// Where the guest daemon lies inside.
+pub const AGENTD_GUEST_PATH: &str = "/.fluxvm/microvms-agentd";
+/// Set in the launcher's environment to `fail:<stage>` or `die:<stage>`, it makes the launcher answer with
+/// a failure, or end without a word, at that stage. The crash tests need to stop anywhere.
+pub const FAULT_VARIABLE: &str = "FLUXVM_PROCBOX_FAULT";
+/// Device nodes that a sandbox shares with the host. All of them are harmless to whoever has them.
+pub const DEVICE_NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Names of the folders below a sandbox's own folder.
+pub const UPPER: &str = "upper";
+/// The overlay's scratch folder.
+pub const WORK: &str = "work";
+/// Where the launcher mounts, in a namespace of its own.
+pub const MOUNT_POINT: &str = "mnt";
+/// The uppers of grafted folders, numbered.
+pub const GRAFTS: &str = "grafts";
+
+/// Everything the launcher must know.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LaunchRequest {
+    /// The sandbox's own folder, absolute.
+    pub folder: PathBuf,
+    /// The name of the skeleton folder, a neighbour of `folder`.
+    pub skeleton: String,
+    /// What lies below the skeleton.
+    pub lower: Lower,
+    /// Who the users inside are.
+    pub users: Users,
+    /// The `cgroup.procs` files to join.
+    pub cgroup_procs: Vec<PathBuf>,
+    /// The host name inside.
+    pub hostname: String,
+    /// The directory in which the guest daemon starts.
+    pub workspace: String,
+    /// The guest daemon's environment.
+    pub env: Vec<(String, String)>,
+    /// Stop where the guest daemon would be started.
+    pub trial: bool,
+}
+
+/// What lies below the skeleton.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lower {
+    /// The host's `/`, read with the rights of nobody.
+    HostRoot,
+    /// These folders of the host, each under an overlay of its own: an ordinary user's namespace may not
+    /// take `/` apart from what is mounted below it.
+    HostFolders(Vec<PathBuf>),
+    /// An image folder, absolute.
+    Image(PathBuf),
+}
+
+/// Who the users inside are.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Users {
+    /// A range of their own.
+    Shifted {
+        /// The host's id of root inside.
+        base: u32,
+        /// How many ids.
+        count: u32,
+    },
+    /// Root inside is the user who runs the daemon.
+    Single {
+        /// That user.
+        uid: u32,
+        /// Their group.
+        gid: u32,
+    },
+}
+
+/// What the launcher found to be missing, and did without.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchFacts {
+    /// The lower file system could not be read under the sandbox's user range.
+    pub owners_not_shifted: Option<String>,
+    /// `/sys` could not be had.
+    pub no_sysfs: Option<String>,
+    /// Host device nodes that could not be had.
+    pub missing_devices: Vec<String>,
+}
+
+/// What the launcher answers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LaunchReport {
+    /// The first process exists and waits.
+    Spawned {
+        /// Its process id on the host.
+        pid: u32,
+    },
+    /// The guest daemon was started (or, in a trial, could be).
+    Ready(LaunchFacts),
+    /// It was not, and the first process is gone.
+    Failed(LaunchFailure),
+}
+
+/// The step that failed.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LaunchFailure {
+    /// Which.
+    pub stage: CreateStage,
+    /// What was tried.
+    pub what: String,
+    /// The system's answer.
+    pub errno: i32,
+}
