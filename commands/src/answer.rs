@@ -1,0 +1,92 @@
+//! What commands answer. Each is built from the outcome event, so that what the caller saw is what is
+//! recorded.
+
+use bytes::Bytes;
+use fluxvm_projections::ExecCompleted;
+use fluxvm_projections::SessionId;
+
+/// A command's end.
+#[derive(Clone, Debug)]
+pub struct ExecAnswer {
+    /// The ledger number of the outcome.
+    pub seq: u64,
+    /// The outcome.
+    pub outcome: ExecCompleted,
+    /// The bytes of standard output that were kept.
+    pub stdout: Bytes,
+    /// The bytes of standard error that were kept.
+    pub stderr: Bytes,
+}
+
+/// A replay's end, or its plan.
+#[derive(Clone, Debug)]
+pub struct ReplayAnswer {
+    /// The session whose commands were taken.
+    pub source: SessionId,
+    /// The session in which they ran.
+    pub target: Option<SessionId>,
+    /// Nothing ran.
+    pub dry_run: bool,
+    /// The ledger number of the target's `replay` entry.
+    pub seq: Option<u64>,
+    /// The commands, in order; those after a stop did not run.
+    pub steps: Vec<ReplayStep>,
+    /// What was recorded and cannot be run again.
+    pub skipped: Vec<SkippedStep>,
+    /// The source event at which it stopped.
+    pub stopped_at: Option<u64>,
+    /// Why.
+    pub stopped_because: Option<String>,
+}
+
+/// One command of a replay.
+#[derive(Clone, Debug)]
+pub struct ReplayStep {
+    /// The source event.
+    pub seq: u64,
+    /// The shell line.
+    pub command: String,
+    /// The recorded exit code.
+    pub recorded_exit_code: i32,
+    /// Its end in the target; `None` when it did not run.
+    pub result: Option<ReplayResult>,
+    /// Why it did not run although it was its turn.
+    pub error: Option<ReplayError>,
+}
+
+/// How a command of a replay ended.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayResult {
+    /// The target event.
+    pub seq: u64,
+    /// The exit code.
+    pub exit_code: i32,
+    /// It is the recorded one.
+    pub same_exit_code: bool,
+    /// Standard output is what was recorded, byte for byte.
+    pub same_stdout: bool,
+    /// Standard error is what was recorded, byte for byte.
+    pub same_stderr: bool,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// Why a command of a replay did not run.
+#[derive(Clone, Debug)]
+pub struct ReplayError {
+    /// A stable code.
+    pub code: String,
+    /// What happened.
+    pub message: String,
+}
+
+/// Something recorded that a replay does not redo.
+#[derive(Clone, Debug)]
+pub struct SkippedStep {
+    /// The source event.
+    pub seq: u64,
+    /// Its kind.
+    pub kind: String,
+    /// Why it is not redone.
+    pub reason: String,
+}

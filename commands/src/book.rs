@@ -1,0 +1,228 @@
+//! The ledger and what it adds up to, kept together.
+//!
+//! The committer folds every event into the [`World`] after it is durable and before its writer is
+//! answered. So whoever appended something sees it in the state that it reads next, and nobody sees what
+//! is not durable.
+
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
+use std::sync::RwLockReadGuard;
+
+use fluxvm_eventstore::Append;
+use fluxvm_eventstore::AppendError;
+use fluxvm_eventstore::CommandId;
+use fluxvm_eventstore::EventId;
+use fluxvm_eventstore::EventKind;
+use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::Ledger;
+use fluxvm_eventstore::LedgerOptions;
+use fluxvm_eventstore::NewEvent;
+use fluxvm_eventstore::OpenError;
+use fluxvm_eventstore::RecordedEvent;
+use fluxvm_eventstore::StreamAppend;
+use fluxvm_eventstore::StreamName;
+use fluxvm_projections::Event;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionId;
+use fluxvm_projections::World;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::caller::Caller;
+use crate::error::CommandError;
+use crate::limits::DECIDE_ATTEMPTS_MAX;
+
+/// The ledger and its fold.
+pub(crate) struct Book {
+    ledger: Ledger,
+    world: Arc<RwLock<World>>,
+    /// Why the fold stopped, if it met an event that it does not understand.
+    broken: watch::Receiver<Option<String>>,
+}
+
+/// One event to append, with what it is the outcome of and the content that goes with it.
+pub(crate) struct Entry {
+    pub(crate) event: Event,
+    pub(crate) cause: Option<EventId>,
+    pub(crate) attachments: Vec<bytes::Bytes>,
+}
+
+impl Entry {
+    pub(crate) fn new(event: Event) -> Self {
+        Self {
+            event,
+            cause: None,
+            attachments: Vec::new(),
+        }
+    }
+
+    pub(crate) fn caused_by(mut self, intent: EventId) -> Self {
+        self.cause = Some(intent);
+        self
+    }
+
+    pub(crate) fn with(mut self, attachments: Vec<bytes::Bytes>) -> Self {
+        self.attachments = attachments;
+        self
+    }
+}
+
+impl Book {
+    /// Opens the ledger and folds all of it. Blocks for as long as that takes.
+    pub(crate) fn open(options: LedgerOptions) -> Result<Self, OpenError> {
+        let world = Arc::new(RwLock::new(World::default()));
+        let (broken_sender, broken) = watch::channel(None);
+        let folded = Arc::clone(&world);
+        let ledger = Ledger::open(
+            options,
+            Box::new(move |events| fold(&folded, events, &broken_sender)),
+        )?;
+        Ok(Self {
+            ledger,
+            world,
+            broken,
+        })
+    }
+
+    pub(crate) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(crate) fn broken(&self) -> watch::Receiver<Option<String>> {
+        self.broken.clone()
+    }
+
+    pub(crate) fn world(&self) -> RwLockReadGuard<'_, World> {
+        self.world.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session, if the caller may know of it.
+    pub(crate) fn session(&self, caller: &Caller, id: SessionId) -> Result<Session, CommandError> {
+        let world = self.world();
+        match world.sessions.get(id) {
+            Some(session) if caller.sees(session.tenant.as_deref()) => Ok(session.clone()),
+            _ => Err(CommandError::NotFound(id)),
+        }
+    }
+
+    /// Appends one event to a stream.
+    pub(crate) async fn append(
+        &self,
+        caller: &Caller,
+        stream: StreamName,
+        expected: ExpectedVersion,
+        entry: Entry,
+    ) -> Result<Arc<RecordedEvent>, CommandError> {
+        let mut recorded = self
+            .append_all(caller, stream, expected, vec![entry])
+            .await?;
+        recorded
+            .pop()
+            .ok_or_else(|| CommandError::Internal("the ledger answered nothing".into()))
+    }
+
+    /// Appends several events to one stream, all or none.
+    pub(crate) async fn append_all(
+        &self,
+        caller: &Caller,
+        stream: StreamName,
+        expected: ExpectedVersion,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<Arc<RecordedEvent>>, CommandError> {
+        let mut events = Vec::with_capacity(entries.len());
+        let mut attachments = Vec::new();
+        for entry in entries {
+            events.push(encode(&entry)?);
+            attachments.extend(entry.attachments);
+        }
+        let append = Append {
+            command_id: CommandId(Uuid::now_v7()),
+            correlation_id: caller.request,
+            actor: caller.actor.clone(),
+            streams: vec![StreamAppend {
+                stream,
+                expected,
+                events,
+            }],
+            attachments,
+        };
+        Ok(self.ledger.append(append).await?)
+    }
+
+    /// Decides on the session's current state and appends what was decided, and again on the newer state
+    /// when another decision got ahead.
+    pub(crate) async fn decide(
+        &self,
+        caller: &Caller,
+        id: SessionId,
+        decide: impl Fn(&Session) -> Result<Entry, CommandError>,
+    ) -> Result<(Session, Arc<RecordedEvent>), CommandError> {
+        for _ in 0..DECIDE_ATTEMPTS_MAX {
+            let session = self.session(caller, id)?;
+            let entry = decide(&session)?;
+            let expected = ExpectedVersion::Exact(session.version);
+            match self.append(caller, id.stream(), expected, entry).await {
+                Err(CommandError::Ledger(AppendError::Conflict { .. })) => {}
+                Err(error) => return Err(error),
+                Ok(recorded) => return Ok((session, recorded)),
+            }
+        }
+        Err(CommandError::TooMany {
+            what: "decisions on one session",
+            limit: DECIDE_ATTEMPTS_MAX,
+        })
+    }
+
+    /// Appends the outcome of an intent. Nobody else can, so no version is expected.
+    pub(crate) async fn conclude(
+        &self,
+        caller: &Caller,
+        id: SessionId,
+        intent: EventId,
+        entry: Entry,
+    ) -> Result<Arc<RecordedEvent>, CommandError> {
+        let entry = entry.caused_by(intent);
+        self.append(caller, id.stream(), ExpectedVersion::Exists, entry)
+            .await
+    }
+}
+
+fn encode(entry: &Entry) -> Result<NewEvent, CommandError> {
+    let internal = |what: String| CommandError::Internal(what);
+    let kind = entry
+        .event
+        .kind()
+        .ok_or_else(|| internal("an erased event was appended".into()))?;
+    let kind = EventKind::parse(kind).map_err(|error| internal(error.to_string()))?;
+    let payload = entry
+        .event
+        .payload()
+        .map_err(|error| internal(error.to_string()))?;
+    let event = NewEvent::new(kind, entry.event.schema(), &payload)
+        .map_err(|error| internal(error.to_string()))?;
+    Ok(match entry.cause {
+        Some(intent) => event.caused_by(intent),
+        None => event,
+    })
+}
+
+/// Folds in what became durable. An event that this version does not understand stops the fold for good:
+/// state that skips events would be wrong without anyone noticing.
+fn fold(
+    world: &RwLock<World>,
+    events: &[Arc<RecordedEvent>],
+    broken: &watch::Sender<Option<String>>,
+) {
+    if broken.borrow().is_some() {
+        return;
+    }
+    let mut world = world.write().unwrap_or_else(PoisonError::into_inner);
+    for event in events {
+        if let Err(error) = world.apply(event) {
+            let reason = format!("event {}: {error}", event.header.seq.get());
+            broken.send_replace(Some(reason));
+            return;
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Create a session: intent, sandbox, outcome.
+
+mod decide;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fluxvm_eventstore::EventId;
+use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_projections::Capabilities;
+use fluxvm_projections::Event;
+use fluxvm_projections::SandboxId;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionCreateFailed;
+use fluxvm_projections::SessionCreateStarted;
+use fluxvm_projections::SessionCreated;
+use fluxvm_projections::SessionId;
+use fluxvm_vmm::GuestPath;
+use fluxvm_vmm::ImageName;
+use fluxvm_vmm::ImageRef;
+use fluxvm_vmm::Sandbox;
+use fluxvm_vmm::SandboxSpec;
+use fluxvm_vmm::UserNamespace;
+use uuid::Uuid;
+
+use crate::book::Entry;
+use crate::caller::Caller;
+use crate::engine::Inner;
+use crate::error::CommandError;
+use crate::limits::PROCESSES_MAX;
+use crate::request::CreateSession;
+
+/// Makes a session. On any failure nothing of its sandbox is left, and the ledger says why.
+pub(crate) async fn create(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    request: CreateSession,
+) -> Result<Session, CommandError> {
+    let started_at = Instant::now();
+    let context = decide::Context {
+        now: inner.clock.now(),
+        tenant: caller.tenant.clone(),
+        sandbox_id: SandboxId(Uuid::new_v4()),
+        backend: inner.backend.name().to_owned(),
+    };
+    let require_ready = request.workspace.require_ready;
+    let asked = decide::decide(request, context)?;
+    let spec = sandbox_spec(&asked)?;
+    let id = SessionId(Uuid::new_v4());
+    let intent = Entry::new(Event::SessionCreateStarted(asked.clone()));
+    let intent = inner
+        .book
+        .append(caller, id.stream(), ExpectedVersion::NoStream, intent)
+        .await?;
+    let op = Op {
+        id,
+        seq: intent.header.seq.get(),
+        intent: intent.header.event_id,
+    };
+
+    let sandbox = match inner.backend.create(spec).await {
+        Ok(sandbox) => sandbox,
+        Err(error) => return Err(fail(inner, caller, op, error.into()).await),
+    };
+    let workspace_note = decide::workspace_note(&asked);
+    if let (true, Some(note)) = (require_ready, &workspace_note) {
+        let error = CommandError::WorkspaceNotReady(note.clone());
+        remove_quietly(sandbox.as_ref()).await;
+        return Err(fail(inner, caller, op, error).await);
+    }
+    let created = Event::SessionCreated(SessionCreated {
+        op: op.seq,
+        agent: asked.agent,
+        sandbox_id: asked.sandbox_id,
+        backend: asked.backend,
+        capabilities: capabilities(&inner.backend.capabilities()),
+        workspace_note,
+        duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+    });
+    // Registered before the outcome is known to anyone, so that the first command finds it.
+    inner.sandboxes.insert(id, Arc::clone(&sandbox));
+    if let Err(error) = inner
+        .book
+        .conclude(caller, id, op.intent, Entry::new(created))
+        .await
+    {
+        inner.sandboxes.take(id);
+        remove_quietly(sandbox.as_ref()).await;
+        return Err(error);
+    }
+    inner.watch_exit(id, sandbox);
+    inner.book.session(caller, id)
+}
+
+/// The intent that an effect belongs to.
+#[derive(Clone, Copy)]
+struct Op {
+    id: SessionId,
+    seq: u64,
+    intent: EventId,
+}
+
+/// Records why no session came of it. When even that fails, that is the error: the ledger comes first.
+async fn fail(inner: &Inner, caller: &Caller, op: Op, error: CommandError) -> CommandError {
+    let failed = Event::SessionCreateFailed(SessionCreateFailed {
+        op: op.seq,
+        code: error.code().to_owned(),
+        reason: error.to_string(),
+    });
+    match inner
+        .book
+        .conclude(caller, op.id, op.intent, Entry::new(failed))
+        .await
+    {
+        Ok(_) => error,
+        Err(unrecorded) => unrecorded,
+    }
+}
+
+async fn remove_quietly(sandbox: &dyn Sandbox) {
+    if let Err(error) = sandbox.destroy().await {
+        // The next start finds it, because no session owns it.
+        tracing::warn!(sandbox = %sandbox.id(), %error, "a sandbox could not be removed");
+    }
+}
+
+fn sandbox_spec(asked: &SessionCreateStarted) -> Result<SandboxSpec, CommandError> {
+    let image =
+        match &asked.runtime.image {
+            None => ImageRef::HostRoot,
+            Some(name) => ImageRef::Named(name.parse::<ImageName>().map_err(|error| {
+                CommandError::Invalid {
+                    field: "runtime.image",
+                    message: error.to_string(),
+                }
+            })?),
+        };
+    let workspace =
+        asked
+            .workspace
+            .path
+            .parse::<GuestPath>()
+            .map_err(|error| CommandError::Invalid {
+                field: "workspace.path",
+                message: error.to_string(),
+            })?;
+    let id = asked.sandbox_id.0;
+    Ok(SandboxSpec {
+        id: fluxvm_vmm::SandboxId::new(id),
+        image,
+        workspace,
+        cpus: asked.runtime.cpus,
+        memory_mb: asked.runtime.memory_mb,
+        processes_max: Some(PROCESSES_MAX),
+        env: BTreeMap::new(),
+        hostname: format!("fluxvm-{:08x}", id.as_fields().0),
+    })
+}
+
+/// The engine's capabilities in the words of the ledger, which must not change when the engine's do.
+fn capabilities(engine: &fluxvm_vmm::Capabilities) -> Capabilities {
+    Capabilities {
+        snapshot: engine.snapshot,
+        restore: engine.restore,
+        fork: engine.fork,
+        pty: engine.pty,
+        memory_checkpoint: engine.memory_checkpoint,
+        memory_checkpoint_reason: engine.memory_checkpoint_reason.clone(),
+        confinement: engine.confinement,
+        exec_allowlist: engine.exec_allowlist,
+        http_policy: engine.http_policy,
+        memory_limit: engine.memory_limit,
+        process_limit: engine.process_limit,
+        cpu_limit: engine.cpu_limit,
+        user_namespace: match &engine.user_namespace {
+            UserNamespace::ShiftedRange { base, count } => format!("shifted:{base}+{count}"),
+            UserNamespace::SingleUser => "single-user".to_owned(),
+        },
+        host_root_writable: engine.host_root_writable,
+        network: match engine.network {
+            fluxvm_vmm::Network::LoopbackOnly => "loopback-only".to_owned(),
+        },
+    }
+}

@@ -1,0 +1,144 @@
+//! Why a command or a query was not done.
+//!
+//! The variants say what happened, in the domain's words. Which HTTP status that is, is decided in the
+//! server and nowhere else.
+
+use fluxvm_eventstore::AppendError;
+use fluxvm_eventstore::BlobError;
+use fluxvm_eventstore::ReadError;
+use fluxvm_projections::SessionId;
+use fluxvm_vmm::CreateError;
+
+/// Why a command or a query was not done. [`Self::code`] is stable and documented.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// A field of the request does not hold.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// The field's path, such as `workspace.path`.
+        field: &'static str,
+        /// What it should be.
+        message: String,
+    },
+    /// What was asked for cannot be enforced here, so it is not promised.
+    #[error("{field}: {message}")]
+    Unenforceable {
+        /// The field's path.
+        field: &'static str,
+        /// What is missing.
+        message: String,
+    },
+    /// No such session, or none that this caller may know of.
+    #[error("session {0} not found")]
+    NotFound(SessionId),
+    /// The session is in no state for it.
+    #[error("session {session} is {status}: {message}")]
+    NotRunning {
+        /// The session.
+        session: SessionId,
+        /// Its status.
+        status: &'static str,
+        /// What can still be done.
+        message: String,
+    },
+    /// An operation that excludes this one is in flight.
+    #[error("{operation} is in flight on session {session} since {since}; try again when it ended")]
+    Busy {
+        /// The session.
+        session: SessionId,
+        /// The operation.
+        operation: &'static str,
+        /// When it started, RFC 3339.
+        since: String,
+    },
+    /// Too much of one kind runs already.
+    #[error("{what}: {limit} at once is the limit; try again when one has ended")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// The caller's revision is not the session's.
+    #[error("the session is at revision {actual}, not {expected}; read it again")]
+    RevisionDiffers {
+        /// The caller's.
+        expected: u64,
+        /// The session's.
+        actual: u64,
+    },
+    /// An idempotency key was used before with another body.
+    #[error("this Idempotency-Key was used with another body; take a new key")]
+    IdempotencyMismatch,
+    /// The request with this idempotency key has not been answered yet.
+    #[error("the request with this Idempotency-Key is still running")]
+    IdempotencyRunning,
+    /// The sandbox could not be made. Nothing of it is left.
+    #[error("the sandbox could not be made: {0}")]
+    CreateFailed(#[from] CreateError),
+    /// The workspace could not be made ready and the caller required it.
+    #[error("the workspace is not ready: {0}; the sandbox was removed")]
+    WorkspaceNotReady(String),
+    /// The sandbox could not be removed completely. It is tried again at the next start.
+    #[error("the sandbox could not be removed: {0}")]
+    RemoveFailed(String),
+    /// The command could not be started, or its end is not known.
+    #[error("the command has no outcome: {reason}")]
+    ExecFailed {
+        /// The stable code that the ledger has.
+        code: String,
+        /// What is known.
+        reason: String,
+    },
+    /// The ledger did not take the event.
+    #[error("the ledger did not record it: {0}")]
+    Ledger(#[from] AppendError),
+    /// The ledger could not be read.
+    #[error("the ledger could not be read: {0}")]
+    Read(#[from] ReadError),
+    /// Content could not be stored or read.
+    #[error("content could not be stored or read: {0}")]
+    Blob(#[from] BlobError),
+    /// The daemon is stopping.
+    #[error("the daemon is stopping")]
+    Stopping,
+    /// A defect: an invariant did not hold.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl CommandError {
+    /// The stable code that clients can branch on.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Invalid { .. } => "invalid_field",
+            Self::Unenforceable { .. } => "not_enforceable",
+            Self::NotFound(_) => "session_not_found",
+            Self::NotRunning { .. } => "session_not_running",
+            Self::Busy { .. } => "operation_in_flight",
+            Self::TooMany { .. } => "too_many",
+            Self::RevisionDiffers { .. } => "revision_differs",
+            Self::IdempotencyMismatch => "idempotency_key_reused",
+            Self::IdempotencyRunning => "idempotency_key_running",
+            Self::CreateFailed(_) => "sandbox_create_failed",
+            Self::WorkspaceNotReady(_) => "workspace_not_ready",
+            Self::RemoveFailed(_) => "sandbox_remove_failed",
+            Self::ExecFailed { code, .. } => code,
+            Self::Ledger(_) => "ledger_unavailable",
+            Self::Read(_) => "ledger_unreadable",
+            Self::Blob(_) => "content_unavailable",
+            Self::Stopping => "stopping",
+            Self::Internal(_) => "internal",
+        }
+    }
+
+    /// The request field that is at fault, if one is.
+    #[must_use]
+    pub fn field(&self) -> Option<&'static str> {
+        match self {
+            Self::Invalid { field, .. } | Self::Unenforceable { field, .. } => Some(field),
+            _ => None,
+        }
+    }
+}

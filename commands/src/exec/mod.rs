@@ -1,0 +1,184 @@
+//! Run a command: intent, guest, outcome.
+//!
+//! The command belongs to the session and not to the request: a caller that goes away does not end it,
+//! and a daemon that goes away does not either. Whoever follows a command to its end, the first daemon or
+//! the next one, records the same outcome.
+
+mod collect;
+mod decide;
+mod follow;
+mod outcome;
+
+use std::sync::Arc;
+
+use agentd_protocol::KillScope;
+use agentd_protocol::ShellChoice;
+use agentd_protocol::StartExtension;
+use agentd_protocol::StartRequest;
+use fluxvm_eventstore::EventId;
+use fluxvm_projections::Event;
+use fluxvm_projections::ExecFailed;
+use fluxvm_projections::ExecId;
+use fluxvm_projections::ExecStarted;
+use fluxvm_projections::Operation;
+use fluxvm_projections::OperationKind;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionId;
+use fluxvm_vmm::Sandbox;
+use uuid::Uuid;
+
+pub(crate) use collect::OutputMemory;
+pub(crate) use follow::Attach;
+
+use crate::answer::ExecAnswer;
+use crate::book::Entry;
+use crate::caller::Caller;
+use crate::engine::Inner;
+use crate::error::CommandError;
+use crate::limits::EXEC_KILL_GRACE;
+use crate::limits::EXEC_OUTPUT_LINGER;
+use crate::request::Exec;
+
+/// A command on its way from intent to outcome.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) session: SessionId,
+    pub(crate) op: u64,
+    pub(crate) intent: EventId,
+    pub(crate) started: ExecStarted,
+    /// Outputs are kept, not only their digests.
+    pub(crate) keep: bool,
+    /// An earlier daemon started it.
+    pub(crate) readopted: bool,
+}
+
+/// Runs a command to its end.
+pub(crate) async fn exec(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    id: SessionId,
+    request: Exec,
+) -> Result<ExecAnswer, CommandError> {
+    let command = decide::check(&request)?;
+    inner.expire_if_due(caller, id).await?;
+    let now = inner.clock.now();
+    let exec_id = ExecId(Uuid::new_v4());
+    // Decisions on one session take turns, so that a burst of commands does not race for its stream.
+    let turn = inner.turns.take(id).await;
+    let (session, intent) = inner
+        .book
+        .decide(caller, id, |session| {
+            decide::decide(session, &command, exec_id, now)
+        })
+        .await?;
+    drop(turn);
+    let running = Running {
+        session: id,
+        op: intent.header.seq.get(),
+        intent: intent.header.event_id,
+        started: decide::started(&command, exec_id),
+        keep: outcome::keeps(&session),
+        readopted: false,
+    };
+    let Some(sandbox) = inner.sandboxes.get(id) else {
+        let reason = "its sandbox has ended".to_owned();
+        return Err(fail(inner, caller, &running, "sandbox_gone", reason).await);
+    };
+    let attach = Attach::Run(Box::new(start_request(&session, &running.started)?));
+    finish(inner, caller, &running, sandbox.as_ref(), attach).await
+}
+
+/// Follows a command to its end and records it.
+pub(crate) async fn finish(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    running: &Running,
+    sandbox: &dyn Sandbox,
+    attach: Attach,
+) -> Result<ExecAnswer, CommandError> {
+    let exec_id = guest_exec_id(running.started.exec_id)?;
+    match follow::follow(inner, sandbox, &exec_id, running, attach).await {
+        Ok(ended) => {
+            let answer = outcome::record(inner, caller, running, ended).await?;
+            // Only now does the guest let go of its copy: had the daemon died before, the next one would
+            // have found it.
+            follow::release(sandbox, &exec_id).await;
+            Ok(answer)
+        }
+        Err(failure) => {
+            Err(fail(inner, caller, running, failure.code(), failure.to_string()).await)
+        }
+    }
+}
+
+/// What a restarted daemon needs to take up the command of an intent again.
+pub(crate) fn resume(session: &Session, operation: &Operation) -> Option<Running> {
+    let OperationKind::Exec {
+        exec_id,
+        command,
+        timeout_ms,
+    } = &operation.kind
+    else {
+        return None;
+    };
+    let started = ExecStarted {
+        exec_id: *exec_id,
+        command: command.clone(),
+        timeout_ms: *timeout_ms,
+    };
+    Some(Running {
+        session: session.id,
+        op: operation.seq,
+        intent: operation.intent,
+        started,
+        keep: outcome::keeps(session),
+        readopted: true,
+    })
+}
+
+/// Records that a command has no outcome, and why.
+pub(crate) async fn fail(
+    inner: &Inner,
+    caller: &Caller,
+    running: &Running,
+    code: &str,
+    reason: String,
+) -> CommandError {
+    let failed = Event::ExecFailed(ExecFailed {
+        op: running.op,
+        exec_id: running.started.exec_id,
+        command: running.started.command.clone(),
+        code: code.to_owned(),
+        reason: reason.clone(),
+    });
+    let entry = Entry::new(failed);
+    match inner
+        .book
+        .conclude(caller, running.session, running.intent, entry)
+        .await
+    {
+        Ok(_) => CommandError::ExecFailed {
+            code: code.to_owned(),
+            reason,
+        },
+        Err(unrecorded) => unrecorded,
+    }
+}
+
+pub(crate) fn guest_exec_id(id: ExecId) -> Result<agentd_protocol::ExecId, CommandError> {
+    agentd_protocol::ExecId::new(id.to_string())
+        .map_err(|error| CommandError::Internal(error.to_string()))
+}
+
+fn start_request(session: &Session, started: &ExecStarted) -> Result<StartRequest, CommandError> {
+    let mut request = StartRequest::new(guest_exec_id(started.exec_id)?, [&started.command]);
+    request.shell = ShellChoice::Flag(true);
+    request.cwd = Some(session.workspace.path.clone());
+    request.timeout_sec = Some(std::time::Duration::from_millis(started.timeout_ms).as_secs_f64());
+    request.x = Some(StartExtension {
+        kill_grace_ms: u64::try_from(EXEC_KILL_GRACE.as_millis()).ok(),
+        output_linger_ms: u64::try_from(EXEC_OUTPUT_LINGER.as_millis()).ok(),
+        scope: Some(KillScope::Tree),
+    });
+    Ok(request)
+}

@@ -1,0 +1,148 @@
+//! From a command's end to its outcome event and its answer.
+
+use std::sync::Arc;
+
+use agentd_protocol::ExitEvent;
+use agentd_protocol::ExitExtension;
+use bytes::Bytes;
+use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
+use fluxvm_projections::Event;
+use fluxvm_projections::ExecCompleted;
+use fluxvm_projections::Recording;
+use fluxvm_projections::Session;
+use fluxvm_projections::SurvivorRecord;
+use fluxvm_projections::Survivors;
+
+use super::Running;
+use super::follow::Ended;
+use crate::answer::ExecAnswer;
+use crate::book::Entry;
+use crate::caller::Caller;
+use crate::engine::Inner;
+use crate::error::CommandError;
+
+/// The exit code of a command whose time ran out.
+const EXIT_CODE_TIMED_OUT: i32 = 124;
+
+/// Whether the session keeps outputs.
+pub(super) fn keeps(session: &Session) -> bool {
+    session.record == Recording::Full
+}
+
+/// Stores what the command wrote, then records how it ended, and answers with that.
+pub(super) async fn record(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    running: &Running,
+    ended: Ended,
+) -> Result<ExecAnswer, CommandError> {
+    let (stdout_record, stdout) = ended.stdout.finish(running.keep);
+    let (stderr_record, stderr) = ended.stderr.finish(running.keep);
+    let mut attachments = Vec::new();
+    if running.keep {
+        for bytes in [&stdout, &stderr] {
+            keep(inner, bytes, &mut attachments).await?;
+        }
+    }
+    let extension = ended.exit.x.clone().unwrap_or_default();
+    let outcome = ExecCompleted {
+        op: running.op,
+        exec_id: running.started.exec_id,
+        command: running.started.command.clone(),
+        exit_code: exit_code(&ended.exit),
+        signal: ended.exit.signal,
+        timed_out: ended.exit.timed_out,
+        duration_ms: extension.duration_ms,
+        timeout_ms: running.started.timeout_ms,
+        stdout: stdout_record,
+        stderr: stderr_record,
+        gap_bytes: ended.gap_bytes,
+        survivors: survivors(extension),
+        readopted: running.readopted,
+    };
+    let entry = Entry::new(Event::ExecCompleted(outcome.clone())).with(attachments);
+    let recorded = inner
+        .book
+        .conclude(caller, running.session, running.intent, entry)
+        .await?;
+    Ok(ExecAnswer {
+        seq: recorded.header.seq.get(),
+        outcome,
+        stdout,
+        stderr,
+    })
+}
+
+/// Small outputs become durable together with the event, big ones before it.
+async fn keep(
+    inner: &Inner,
+    bytes: &Bytes,
+    attachments: &mut Vec<Bytes>,
+) -> Result<(), CommandError> {
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    if bytes.len() <= ATTACHMENT_BYTES_MAX {
+        attachments.push(bytes.clone());
+    } else {
+        inner.book.ledger().put_blob(bytes.clone()).await?;
+    }
+    Ok(())
+}
+
+fn exit_code(exit: &ExitEvent) -> i32 {
+    match (exit.timed_out, exit.exit_code, exit.signal) {
+        (true, _, _) => EXIT_CODE_TIMED_OUT,
+        (false, Some(code), _) => code,
+        (false, None, Some(signal)) => 128 + signal,
+        // The guest lost the process: it says neither. No program can return this.
+        (false, None, None) => -1,
+    }
+}
+
+fn survivors(extension: ExitExtension) -> Option<Survivors> {
+    if extension.survivors_total == 0 {
+        return None;
+    }
+    let listed = extension
+        .survivors
+        .into_iter()
+        .map(|survivor| SurvivorRecord {
+            pid: survivor.pid,
+            command: survivor.command,
+        })
+        .collect();
+    Some(Survivors {
+        total: extension.survivors_total,
+        listed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(exit_code: Option<i32>, signal: Option<i32>, timed_out: bool) -> ExitEvent {
+        ExitEvent {
+            exit_code,
+            signal,
+            truncated: false,
+            writers_may_be_alive: false,
+            offset: 0,
+            timed_out,
+            x: None,
+        }
+    }
+
+    #[test]
+    fn exit_codes_follow_the_shell_and_a_timeout_is_124() {
+        assert_eq!(super::exit_code(&exit(Some(7), None, false)), 7);
+        assert_eq!(super::exit_code(&exit(None, Some(9), false)), 137);
+        assert_eq!(super::exit_code(&exit(None, Some(15), true)), 124);
+        assert_eq!(
+            super::exit_code(&exit(Some(0), None, true)),
+            124,
+            "it trapped the signal"
+        );
+    }
+}

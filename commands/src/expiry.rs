@@ -1,0 +1,128 @@
+//! Sessions whose time ran out.
+//!
+//! A session is marked when something reads it after its end, or by the sweeper when nothing does. What
+//! it leaves is removed once, and the ledger says so once.
+
+use std::sync::Arc;
+
+use fluxvm_eventstore::AppendError;
+use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_projections::Event;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionExpired;
+use fluxvm_projections::SessionId;
+use fluxvm_projections::SessionStatus;
+use tokio::time::Instant;
+
+use crate::book::Entry;
+use crate::caller::Caller;
+use crate::delete;
+use crate::engine::Inner;
+use crate::engine::system;
+use crate::error::CommandError;
+use crate::gate;
+use crate::limits::SWEEP_FIRST;
+use crate::limits::SWEEP_INTERVAL;
+
+impl Inner {
+    /// Marks the session expired if its time has come, and removes what it leaves in the background.
+    pub(crate) async fn expire_if_due(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: SessionId,
+    ) -> Result<(), CommandError> {
+        let session = self.book.session(caller, id)?;
+        if !is_expiring(&session, self) {
+            return Ok(());
+        }
+        if mark(self, &session).await? {
+            let inner = Arc::clone(self);
+            tokio::spawn(async move { clean_up_logged(&inner, id).await });
+        }
+        Ok(())
+    }
+}
+
+/// Looks for sessions to end until the engine does.
+pub(crate) fn spawn_sweeper(inner: &Arc<Inner>) {
+    let inner = Arc::clone(inner);
+    let mut stopping = inner.stopping();
+    tokio::spawn(async move {
+        let mut ticks = tokio::time::interval_at(Instant::now() + SWEEP_FIRST, SWEEP_INTERVAL);
+        loop {
+            tokio::select! {
+                _ = stopping.wait_for(|stopping| *stopping) => return,
+                _ = ticks.tick() => sweep(&inner).await,
+            }
+        }
+    });
+}
+
+/// One look at all sessions.
+pub(crate) async fn sweep(inner: &Arc<Inner>) {
+    let due: Vec<Session> = {
+        let world = inner.book.world();
+        let needs_work = |session: &&Session| {
+            is_expiring(session, inner) || (session.ended() && !session.cleaned_up)
+        };
+        world.sessions.iter().filter(needs_work).cloned().collect()
+    };
+    for session in due {
+        if is_expiring(&session, inner) {
+            if let Err(error) = mark(inner, &session).await {
+                tracing::error!(session = %session.id, %error, "an expiry was not recorded");
+                continue;
+            }
+        }
+        clean_up_logged(inner, session.id).await;
+    }
+}
+
+fn is_expiring(session: &Session, inner: &Inner) -> bool {
+    matches!(session.status, SessionStatus::Running | SessionStatus::Gone)
+        && session.lifecycle().is_none()
+        && gate::is_due(session, inner.clock.now())
+}
+
+/// Records the expiry. Answers whether it was this call that did.
+async fn mark(inner: &Inner, session: &Session) -> Result<bool, CommandError> {
+    let Some(expires_at) = session.expires_at else {
+        return Ok(false);
+    };
+    let expired = Entry::new(Event::SessionExpired(SessionExpired { expires_at }));
+    let expected = ExpectedVersion::Exact(session.version);
+    let appended = inner
+        .book
+        .append(&system("expiry")?, session.id.stream(), expected, expired)
+        .await;
+    match appended {
+        Ok(_) => Ok(true),
+        // Somebody else got ahead; the next look decides again.
+        Err(CommandError::Ledger(AppendError::Conflict { .. })) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+async fn clean_up_logged(inner: &Arc<Inner>, id: SessionId) {
+    if let Err(error) = clean_up(inner, id).await {
+        // The sweeper tries again.
+        tracing::warn!(session = %id, %error, "what an ended session left was not removed");
+    }
+}
+
+async fn clean_up(inner: &Arc<Inner>, id: SessionId) -> Result<(), CommandError> {
+    let caller = system("expiry")?;
+    let turn = inner.turns.take(id).await;
+    let session = inner.book.session(&caller, id)?;
+    if session.cleaned_up || !session.ended() || session.lifecycle().is_some() {
+        return Ok(());
+    }
+    delete::remove(inner, &session).await?;
+    let cleaned_up = delete::cleaned_up();
+    inner
+        .book
+        .append(&caller, id.stream(), ExpectedVersion::Exists, cleaned_up)
+        .await?;
+    drop(turn);
+    Ok(())
+}

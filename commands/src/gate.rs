@@ -1,0 +1,59 @@
+//! The rules that every command on a session shares. Pure.
+
+use chrono::DateTime;
+use chrono::SecondsFormat;
+use chrono::Utc;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionStatus;
+
+use crate::error::CommandError;
+
+/// The session takes commands.
+pub(crate) fn running(session: &Session, now: DateTime<Utc>) -> Result<(), CommandError> {
+    let message = match session.status {
+        SessionStatus::Running if is_due(session, now) => "its time ran out",
+        SessionStatus::Running => return Ok(()),
+        SessionStatus::Creating => "wait until it is running",
+        SessionStatus::Expired => "its time ran out; it can still be read, exported and deleted",
+        SessionStatus::Gone => "its sandbox ended; it can still be read, exported and deleted",
+        SessionStatus::Failed => "its sandbox could not be made; create another one",
+        SessionStatus::Deleted => "its record and ledger stay readable; create another one",
+    };
+    Err(CommandError::NotRunning {
+        session: session.id,
+        status: status_name(session.status),
+        message: message.to_owned(),
+    })
+}
+
+/// Nothing holds the lifecycle slot.
+pub(crate) fn no_lifecycle(session: &Session) -> Result<(), CommandError> {
+    match session.lifecycle() {
+        None => Ok(()),
+        Some(operation) => Err(CommandError::Busy {
+            session: session.id,
+            operation: operation.kind.name(),
+            since: operation
+                .started_at
+                .to_rfc3339_opts(SecondsFormat::Millis, true),
+        }),
+    }
+}
+
+/// The session's end has come, whether or not anyone recorded it yet.
+pub(crate) fn is_due(session: &Session, now: DateTime<Utc>) -> bool {
+    session.expires_at.is_some_and(|end| end <= now)
+}
+
+#[must_use]
+/// The status as the API spells it.
+pub fn status_name(status: SessionStatus) -> &'static str {
+    match status {
+        SessionStatus::Creating => "creating",
+        SessionStatus::Running => "running",
+        SessionStatus::Expired => "expired",
+        SessionStatus::Gone => "gone",
+        SessionStatus::Failed => "failed",
+        SessionStatus::Deleted => "deleted",
+    }
+}

@@ -1,0 +1,183 @@
+//! Requests that may be sent twice and happen once.
+//!
+//! A key is claimed in the ledger before its request runs, so that two racing requests cannot both
+//! run, and answered in the ledger before the caller is, so that a retry after any loss gets the same
+//! answer. The stream's name is a digest: neither the key nor the caller enters the ledger.
+
+use bytes::Bytes;
+use chrono::TimeDelta;
+use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
+use fluxvm_eventstore::AppendError;
+use fluxvm_eventstore::BlobDigest;
+use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::StreamName;
+use fluxvm_projections::Event;
+use fluxvm_projections::IdempotencyAnswered;
+use fluxvm_projections::IdempotencyClaimed;
+use fluxvm_projections::IdempotencyReleased;
+use fluxvm_projections::KeyState;
+
+use crate::book::Entry;
+use crate::caller::Caller;
+use crate::engine::Inner;
+use crate::error::CommandError;
+use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
+use crate::limits::IDEMPOTENCY_TTL_SECONDS;
+
+/// A key that this request holds until it is answered or released.
+#[derive(Debug)]
+pub struct ClaimedKey {
+    stream: StreamName,
+}
+
+/// What a key's claim came to.
+#[derive(Debug)]
+pub enum KeyClaim {
+    /// The request is the first; it runs.
+    Fresh(ClaimedKey),
+    /// The request was answered before, with this.
+    Answered {
+        /// The HTTP status.
+        status: u16,
+        /// The content type.
+        content_type: String,
+        /// The body.
+        body: Bytes,
+    },
+}
+
+/// What the key's state says about a request with this body.
+enum Standing {
+    Free(ExpectedVersion),
+    Answered(IdempotencyAnswered),
+}
+
+pub(crate) async fn claim(
+    inner: &Inner,
+    caller: &Caller,
+    name: &str,
+    body_blake3: &str,
+) -> Result<KeyClaim, CommandError> {
+    let stream = StreamName::parse(&format!("idempotency/{name}"))
+        .map_err(|error| CommandError::Internal(error.to_string()))?;
+    let standing = {
+        let world = inner.book.world();
+        let key = world.idempotency.get(stream.as_str());
+        standing(key, body_blake3, inner.clock.now())?
+    };
+    let expected = match standing {
+        Standing::Free(expected) => expected,
+        Standing::Answered(answer) => return answered(inner, answer).await,
+    };
+    let claimed = IdempotencyClaimed {
+        body_blake3: body_blake3.to_owned(),
+    };
+    let entry = Entry::new(Event::IdempotencyClaimed(claimed));
+    match inner
+        .book
+        .append(caller, stream.clone(), expected, entry)
+        .await
+    {
+        Ok(_) => Ok(KeyClaim::Fresh(ClaimedKey { stream })),
+        // Another request with the same key was faster by less than a commit.
+        Err(CommandError::Ledger(AppendError::Conflict { .. })) => {
+            Err(CommandError::IdempotencyRunning)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) async fn answer(
+    inner: &Inner,
+    caller: &Caller,
+    key: ClaimedKey,
+    status: u16,
+    content_type: &str,
+    body: Bytes,
+) -> Result<(), CommandError> {
+    if body.len() > IDEMPOTENCY_ANSWER_BYTES_MAX {
+        release(inner, caller, key).await?;
+        let limit = IDEMPOTENCY_ANSWER_BYTES_MAX;
+        return Err(CommandError::Internal(format!(
+            "the answer is over the {limit} bytes that are stored for an Idempotency-Key"
+        )));
+    }
+    let answered = Event::IdempotencyAnswered(IdempotencyAnswered {
+        status,
+        content_type: content_type.to_owned(),
+        body: blake3::hash(&body).to_hex().to_string(),
+    });
+    let mut entry = Entry::new(answered);
+    if body.len() > ATTACHMENT_BYTES_MAX {
+        inner.book.ledger().put_blob(body).await?;
+    } else if !body.is_empty() {
+        entry = entry.with(vec![body]);
+    }
+    inner
+        .book
+        .append(caller, key.stream, ExpectedVersion::Exists, entry)
+        .await?;
+    Ok(())
+}
+
+pub(crate) async fn release(
+    inner: &Inner,
+    caller: &Caller,
+    key: ClaimedKey,
+) -> Result<(), CommandError> {
+    let released = IdempotencyReleased {
+        reason: "failed".to_owned(),
+    };
+    let entry = Entry::new(Event::IdempotencyReleased(released));
+    inner
+        .book
+        .append(caller, key.stream, ExpectedVersion::Exists, entry)
+        .await?;
+    Ok(())
+}
+
+/// Pure: what the key's state means for a request with this body.
+fn standing(
+    key: Option<&KeyState>,
+    body_blake3: &str,
+    now: chrono::DateTime<chrono::Utc>,
+) -> Result<Standing, CommandError> {
+    let Some(key) = key else {
+        return Ok(Standing::Free(ExpectedVersion::NoStream));
+    };
+    let free = Standing::Free(ExpectedVersion::Exact(key.version));
+    let is_old = now - key.claimed_at >= TimeDelta::seconds(IDEMPOTENCY_TTL_SECONDS);
+    match (&key.body_blake3, &key.answer) {
+        (None, _) => Ok(free),
+        (Some(_), _) if is_old => Ok(free),
+        (Some(body), _) if body != body_blake3 => Err(CommandError::IdempotencyMismatch),
+        (Some(_), None) => Err(CommandError::IdempotencyRunning),
+        (Some(_), Some(answer)) => Ok(Standing::Answered(answer.clone())),
+    }
+}
+
+async fn answered(inner: &Inner, answer: IdempotencyAnswered) -> Result<KeyClaim, CommandError> {
+    let body = inner.content(&answer.body).await?;
+    Ok(KeyClaim::Answered {
+        status: answer.status,
+        content_type: answer.content_type,
+        body,
+    })
+}
+
+impl Inner {
+    /// Content that an event refers to. The empty content is never stored.
+    pub(crate) async fn content(&self, blake3_hex: &str) -> Result<Bytes, CommandError> {
+        if blake3_hex == blake3::hash(b"").to_hex().as_str() {
+            return Ok(Bytes::new());
+        }
+        let internal = |what: String| CommandError::Internal(what);
+        let digest: BlobDigest = blake3_hex
+            .parse()
+            .map_err(|error| internal(format!("{error}")))?;
+        let ledger = self.book.ledger().clone();
+        let found = tokio::task::spawn_blocking(move || ledger.blob(&digest)).await;
+        let found = found.map_err(|error| internal(error.to_string()))??;
+        found.ok_or_else(|| internal(format!("content {blake3_hex} is no longer stored")))
+    }
+}

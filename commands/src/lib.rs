@@ -1,0 +1,58 @@
+//! What fluxvm does, one module per capability.
+//!
+//! Every command goes the same way: load the state, decide (pure), append the intent, run the effect,
+//! append the outcome. The answer is built from the outcome event. A rule lives in a `decide` and nowhere
+//! else; an effect never decides.
+//!
+//! ```text
+//! request ─► decide(state, request, now) ─► intent ─► effect ─► outcome ─► answer
+//!                │                             │                    │
+//!                └─ CommandError               └──── the ledger ────┘
+//! ```
+//!
+//! This crate knows no HTTP, no sled and no system calls. It is told the time and it is told what makes
+//! sandboxes.
+
+mod answer;
+mod book;
+mod caller;
+mod clock;
+mod create;
+mod delete;
+mod engine;
+mod error;
+mod exec;
+mod expiry;
+mod gate;
+mod idempotency;
+pub mod limits;
+mod queries;
+mod recovery;
+mod replay;
+mod request;
+mod sandboxes;
+mod turns;
+
+pub use answer::ExecAnswer;
+pub use answer::ReplayAnswer;
+pub use answer::ReplayError;
+pub use answer::ReplayResult;
+pub use answer::ReplayStep;
+pub use answer::SkippedStep;
+pub use caller::Caller;
+pub use clock::Clock;
+pub use clock::SystemClock;
+pub use engine::Engine;
+pub use engine::EngineOptions;
+pub use engine::StartError;
+pub use error::CommandError;
+pub use gate::status_name;
+pub use idempotency::ClaimedKey;
+pub use idempotency::KeyClaim;
+pub use request::CreateSession;
+pub use request::EventsQuery;
+pub use request::Exec;
+pub use request::PolicyRequest;
+pub use request::Replay;
+pub use request::RuntimeRequest;
+pub use request::WorkspaceRequest;

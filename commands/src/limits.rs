@@ -1,0 +1,74 @@
+//! Every limit that commands impose, with its unit and its reason.
+
+use std::time::Duration;
+
+/// The longest agent label, in bytes: it is printed in tables and in every listing.
+pub const AGENT_LABEL_BYTES_MAX: usize = 64;
+
+/// The longest shell line, in bytes. The kernel takes at most 128 KiB for one argument, and the line is
+/// one argument of the shell, with its closing zero.
+pub const COMMAND_BYTES_MAX: usize = 131_071;
+
+/// The time that a command gets when the caller names none, in milliseconds.
+pub const EXEC_TIMEOUT_DEFAULT_MS: u64 = 30_000;
+
+/// The longest time that a command can be given, in milliseconds: one day. What runs longer is a job.
+pub const EXEC_TIMEOUT_MAX_MS: u64 = 86_400_000;
+
+/// Bytes kept of one output stream of one command. Above it the rest is counted and dropped.
+pub const EXEC_OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes that all running commands together may hold. A command that would go over it keeps what it has
+/// and counts the rest as dropped, so that no guest can exhaust the host's memory.
+pub const EXEC_OUTPUT_BYTES_TOTAL_MAX: usize = 512 * 1024 * 1024;
+
+/// Commands that may run in one session at once: each costs the guest three processes and the host one
+/// connection, and the guest serves 128 connections.
+pub const EXECS_RUNNING_MAX: usize = 64;
+
+/// How long the guest waits between asking a command to end and ending it. Short, so that a caller whose
+/// time ran out is answered within two seconds.
+pub const EXEC_KILL_GRACE: Duration = Duration::from_millis(1_000);
+
+/// How long the guest reads on after a command ended while something it started keeps its output open.
+pub const EXEC_OUTPUT_LINGER: Duration = Duration::from_millis(250);
+
+/// How long beyond a command's own limit the host waits for the guest to say how it ended.
+pub const EXEC_ANSWER_SLACK: Duration = Duration::from_secs(30);
+
+/// The longest life that a session can be given, in seconds: ten years.
+pub const TTL_SECONDS_MAX: u64 = 315_360_000;
+
+/// The longest guest path, in bytes: the kernel's own limit, less its closing zero.
+pub const GUEST_PATH_BYTES_MAX: usize = 4_095;
+
+/// The least memory that a sandbox can be given, in MiB: the guest daemon, a shell and some room.
+pub const MEMORY_MB_MIN: u64 = 16;
+
+/// The most memory that a sandbox can be given, in MiB: 1 TiB, more than any host of ours has.
+pub const MEMORY_MB_MAX: u64 = 1_048_576;
+
+/// The most CPUs that a sandbox can be given.
+pub const CPUS_MAX: u32 = 512;
+
+/// Processes that one sandbox may hold: enough for builds, not for a fork bomb.
+pub const PROCESSES_MAX: u32 = 4_096;
+
+/// Commands that one replay runs again.
+pub const REPLAY_STEPS_MAX: usize = 500;
+
+/// How often the expiry sweeper looks, and how long after the start it first does.
+pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How long after the start the sweeper first looks: after recovery, before anyone wonders.
+pub const SWEEP_FIRST: Duration = Duration::from_secs(30);
+
+/// How long a stored answer is given again.
+pub const IDEMPOTENCY_TTL_SECONDS: i64 = 86_400;
+
+/// The largest answer that is stored for an idempotency key, in bytes.
+pub const IDEMPOTENCY_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// How often a decision is made anew when another one won the race for the stream. Each loss means that
+/// somebody else got ahead, so that only a storm beyond all use reaches this.
+pub const DECIDE_ATTEMPTS_MAX: usize = 1_000;

@@ -1,0 +1,105 @@
+//! What can be asked for, as the server hands it over: shapes are checked, meaning is not.
+
+use chrono::DateTime;
+use chrono::Utc;
+use fluxvm_projections::Recording;
+use fluxvm_projections::SessionId;
+
+/// A session to be made.
+#[derive(Clone, Debug, Default)]
+pub struct CreateSession {
+    /// A free label for who works in it.
+    pub agent: String,
+    /// The workspace.
+    pub workspace: WorkspaceRequest,
+    /// The machine.
+    pub runtime: RuntimeRequest,
+    /// The policy.
+    pub policy: PolicyRequest,
+    /// A budget was asked for.
+    pub has_budget: bool,
+    /// Seconds until it ends by itself.
+    pub ttl_seconds: Option<u64>,
+    /// Whether outputs are kept.
+    pub record: Recording,
+}
+
+/// The workspace of a session to be made.
+#[derive(Clone, Debug, Default)]
+pub struct WorkspaceRequest {
+    /// Absolute path in the guest.
+    pub path: Option<String>,
+    /// `clone`, `readonly` or `overlay`.
+    pub mode: Option<String>,
+    /// A repository to clone.
+    pub git: Option<String>,
+    /// The read-only layer of an overlay.
+    pub lower: Option<String>,
+    /// The session must not be made when the workspace cannot.
+    pub require_ready: bool,
+}
+
+/// The machine of a session to be made.
+#[derive(Clone, Debug, Default)]
+pub struct RuntimeRequest {
+    /// A named image.
+    pub image: Option<String>,
+    /// CPUs.
+    pub cpus: Option<u32>,
+    /// Memory, in MiB.
+    pub memory_mb: Option<u64>,
+    /// The host's GPU.
+    pub host_gpu: bool,
+    /// How many volumes were asked for.
+    pub volumes: usize,
+}
+
+/// The policy of a session to be made.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyRequest {
+    /// A named policy.
+    pub preset: Option<String>,
+    /// A default for the network that denies, and nothing that is allowed.
+    pub offline_network: bool,
+    /// Anything else about the network.
+    pub has_network_rules: bool,
+    /// Rules about commands.
+    pub has_process: bool,
+    /// Rules about files.
+    pub has_filesystem: bool,
+}
+
+/// A command to be run.
+#[derive(Clone, Debug)]
+pub struct Exec {
+    /// The shell line.
+    pub command: String,
+    /// Its time limit, in milliseconds.
+    pub timeout_ms: Option<u64>,
+}
+
+/// Commands to be run again.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Where; `None` only with `dry_run`.
+    pub target: Option<SessionId>,
+    /// Only list what would run.
+    pub dry_run: bool,
+    /// Only what was recorded after this.
+    pub since: Option<DateTime<Utc>>,
+    /// Only what was recorded before or at this.
+    pub until: Option<DateTime<Utc>>,
+    /// Stop at the first exit code that is not zero.
+    pub stop_on_failure: bool,
+    /// The time limit of each command, in milliseconds; the recorded one when `None`.
+    pub timeout_ms: Option<u64>,
+}
+
+/// Which of a session's events are wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EventsQuery {
+    /// Only those after this ledger number.
+    pub after: Option<u64>,
+    /// Only those recorded after this.
+    pub since: Option<DateTime<Utc>>,
+}

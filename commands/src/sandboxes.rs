@@ -1,0 +1,37 @@
+//! The living sandboxes that this daemon holds, by session.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use fluxvm_projections::SessionId;
+use fluxvm_vmm::Sandbox;
+
+/// The living sandboxes.
+#[derive(Default)]
+pub(crate) struct Sandboxes {
+    by_session: Mutex<HashMap<SessionId, Arc<dyn Sandbox>>>,
+}
+
+impl Sandboxes {
+    pub(crate) fn insert(&self, id: SessionId, sandbox: Arc<dyn Sandbox>) {
+        self.lock().insert(id, sandbox);
+    }
+
+    pub(crate) fn get(&self, id: SessionId) -> Option<Arc<dyn Sandbox>> {
+        self.lock().get(&id).cloned()
+    }
+
+    /// Takes the sandbox out: whoever gets it is the one who ends it.
+    pub(crate) fn take(&self, id: SessionId) -> Option<Arc<dyn Sandbox>> {
+        self.lock().remove(&id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<dyn Sandbox>>> {
+        self.by_session
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,137 @@
+//! Payloads of commands.
+
+use serde::Deserialize;
+use serde::Serialize;
+
+use crate::ids::ExecId;
+
+/// `exec.started`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecStarted {
+    /// The guest knows the command by this id.
+    pub exec_id: ExecId,
+    /// The shell line, as submitted.
+    pub command: String,
+    /// When the guest ends it, in milliseconds from its start.
+    pub timeout_ms: u64,
+}
+
+/// `exec`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecCompleted {
+    /// The ledger number of the intent.
+    pub op: u64,
+    /// The guest's id of the command.
+    pub exec_id: ExecId,
+    /// The shell line, once more, so that this entry can be read alone.
+    pub command: String,
+    /// The exit code: 128 + n for signal n, 124 after the time ran out.
+    pub exit_code: i32,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Its time ran out.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub timed_out: bool,
+    /// From the start in the guest to the end of its output, in milliseconds.
+    pub duration_ms: u64,
+    /// The time limit that it ran under, so that a replay can run under the same.
+    pub timeout_ms: u64,
+    /// What it wrote to standard output.
+    pub stdout: OutputRecord,
+    /// What it wrote to standard error.
+    pub stderr: OutputRecord,
+    /// Bytes of either stream that never reached the host: the guest's window had moved past them while
+    /// the daemon was down. The digests do not cover them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gap_bytes: u64,
+    /// Processes that it left running.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub survivors: Option<Survivors>,
+    /// The daemon was restarted while it ran and took it up again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub readopted: bool,
+}
+
+impl ExecCompleted {
+    /// Whether something that the command wrote was not kept.
+    #[must_use]
+    pub fn output_truncated(&self) -> bool {
+        self.stdout.dropped_bytes > 0 || self.stderr.dropped_bytes > 0 || self.gap_bytes > 0
+    }
+}
+
+/// One output stream of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputRecord {
+    /// The digest of all bytes that reached the host, hex.
+    pub blake3: String,
+    /// How many bytes the command wrote.
+    pub bytes: u64,
+    /// The blob that holds what was kept, hex. It differs from `blake3` only when bytes were dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blob: Option<String>,
+    /// Bytes that were not kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_bytes: u64,
+}
+
+/// Processes that a command left running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivors {
+    /// How many.
+    pub total: u64,
+    /// The first of them.
+    pub listed: Vec<SurvivorRecord>,
+}
+
+/// One process that outlived its command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SurvivorRecord {
+    /// Its id in the sandbox.
+    pub pid: u32,
+    /// Its command line, cut.
+    pub command: String,
+}
+
+/// `exec.failed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecFailed {
+    /// The ledger number of the intent.
+    pub op: u64,
+    /// The guest's id of the command.
+    pub exec_id: ExecId,
+    /// The shell line.
+    pub command: String,
+    /// A stable code: `sandbox_gone`, `guest_unreachable`, `spawn_failed`, `interrupted`.
+    pub code: String,
+    /// What went wrong, for a person.
+    pub reason: String,
+}
+
+/// `exec.refused`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecRefused {
+    /// The shell line.
+    pub command: String,
+    /// A stable code of the rule.
+    pub code: String,
+    /// Why, for a person.
+    pub reason: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}

@@ -1,0 +1,135 @@
+//! One enum for everything that the ledger can hold.
+//!
+//! An effect is two events: an intent (`…started`) and an outcome whose header names the intent as its
+//! cause. Outcomes are matched to intents by that header field and not by payload, so that a redacted
+//! payload still closes what it closed. An intent without an outcome is an interrupted operation.
+//!
+//! A payload is never rewritten. A changed shape gets a new schema number here and a branch in
+//! [`Event::decode`] that lifts the old one.
+
+pub(crate) mod exec;
+pub(crate) mod host;
+pub(crate) mod idempotency;
+pub(crate) mod lifecycle;
+pub(crate) mod replay;
+pub(crate) mod session;
+
+use serde::de::DeserializeOwned;
+
+use crate::envelope::DecodeError;
+
+/// The schema number that this version writes for every kind.
+const SCHEMA: u16 = 1;
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $variant:ident($payload:ty) = $kind:literal,)*) => {
+        /// Everything that can be recorded, by kind.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Event {
+            $($(#[$doc])* $variant($payload),)*
+            /// An event whose payload was erased. Its kind and its links remain in the header.
+            Redacted,
+        }
+
+        impl Event {
+            /// Every kind that this version writes and reads.
+            pub const KINDS: &'static [&'static str] = &[$($kind),*];
+
+            /// The kind as the ledger and the API spell it; `None` for a redacted event, whose kind is
+            /// in its header.
+            #[must_use]
+            pub fn kind(&self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant(_) => Some($kind),)*
+                    Self::Redacted => None,
+                }
+            }
+
+            /// The schema number that goes with the payload.
+            #[must_use]
+            pub fn schema(&self) -> u16 {
+                SCHEMA
+            }
+
+            /// The payload as a JSON value.
+            ///
+            /// # Errors
+            ///
+            /// When a payload cannot be expressed in JSON, which none of these types can bring about.
+            pub fn payload(&self) -> Result<serde_json::Value, serde_json::Error> {
+                match self {
+                    $(Self::$variant(payload) => serde_json::to_value(payload),)*
+                    Self::Redacted => Ok(serde_json::Value::Null),
+                }
+            }
+
+            /// Reads a stored payload.
+            ///
+            /// # Errors
+            ///
+            /// [`DecodeError::UnknownKind`] and [`DecodeError::UnknownSchema`] for what a newer version
+            /// wrote, [`DecodeError::Payload`] when the payload does not have the shape of its kind.
+            pub fn decode(kind: &str, schema: u16, payload: &[u8]) -> Result<Self, DecodeError> {
+                match (kind, schema) {
+                    $(($kind, SCHEMA) => parse(kind, payload).map(Self::$variant),)*
+                    (known, _) if Self::KINDS.contains(&known) => {
+                        Err(DecodeError::UnknownSchema { kind: kind.to_owned(), schema })
+                    }
+                    _ => Err(DecodeError::UnknownKind { kind: kind.to_owned() }),
+                }
+            }
+        }
+    };
+}
+
+events! {
+    /// A session was asked for and its sandbox is being made.
+    SessionCreateStarted(session::SessionCreateStarted) = "session.create.started",
+    /// The session's sandbox answers.
+    SessionCreated(session::SessionCreated) = "session.create",
+    /// The sandbox could not be made; nothing of it is left.
+    SessionCreateFailed(session::SessionCreateFailed) = "session.create.failed",
+    /// A command is about to run.
+    ExecStarted(exec::ExecStarted) = "exec.started",
+    /// A command ran and ended.
+    ExecCompleted(exec::ExecCompleted) = "exec",
+    /// A command's fate is unknown or it never ran; the reason says which.
+    ExecFailed(exec::ExecFailed) = "exec.failed",
+    /// A rule refused a command before it started.
+    ExecRefused(exec::ExecRefused) = "exec.refused",
+    /// Recorded commands of another session are about to be run again in this one.
+    ReplayStarted(replay::ReplayStarted) = "replay.started",
+    /// A replay ended.
+    ReplayCompleted(replay::ReplayCompleted) = "replay",
+    /// The session's time ran out.
+    SessionExpired(lifecycle::SessionExpired) = "session.expire",
+    /// The session is being deleted.
+    SessionDeleteStarted(lifecycle::SessionDeleteStarted) = "session.delete.started",
+    /// The session and its sandbox are gone.
+    SessionDeleted(lifecycle::SessionDeleted) = "session.delete",
+    /// What an ended session left behind was removed. Once per session.
+    SessionCleanedUp(lifecycle::SessionCleanedUp) = "session.cleanup",
+    /// The sandbox ended without having been asked to.
+    SandboxGone(lifecycle::SandboxGone) = "sandbox.gone",
+    /// The daemon ended in the middle of an operation that could not be taken up again.
+    LifecycleInterrupted(lifecycle::LifecycleInterrupted) = "lifecycle.interrupted",
+    /// A daemon opened this ledger.
+    HostStarted(host::HostStarted) = "host.started",
+    /// What a starting daemon found, took up again and removed.
+    HostReconciled(host::HostReconciled) = "host.reconciled",
+    /// A daemon closed this ledger in an orderly way.
+    HostStopped(host::HostStopped) = "host.stopped",
+    /// A request with an idempotency key is being answered.
+    IdempotencyClaimed(idempotency::IdempotencyClaimed) = "idempotency.claimed",
+    /// The answer that every retry with the same key gets.
+    IdempotencyAnswered(idempotency::IdempotencyAnswered) = "idempotency.answered",
+    /// The request failed, so that its key may be used again.
+    IdempotencyReleased(idempotency::IdempotencyReleased) = "idempotency.released",
+}
+
+fn parse<T: DeserializeOwned>(kind: &str, payload: &[u8]) -> Result<T, DecodeError> {
+    serde_json::from_slice(payload).map_err(|source| DecodeError::Payload {
+        kind: kind.to_owned(),
+        source,
+    })
+}

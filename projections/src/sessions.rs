@@ -1,0 +1,329 @@
+//! Sessions as the ledger has them: what they are, what they used and what is in flight.
+
+use std::collections::BTreeMap;
+
+use chrono::DateTime;
+use chrono::Utc;
+use fluxvm_verify::EventId;
+use fluxvm_verify::StreamVersion;
+use serde::Serialize;
+
+use crate::envelope::Envelope;
+use crate::event::Event;
+use crate::event::exec::ExecStarted;
+use crate::event::session::Capabilities;
+use crate::event::session::PolicyRecord;
+use crate::event::session::Recording;
+use crate::event::session::RuntimeRecord;
+use crate::event::session::SessionCreateStarted;
+use crate::event::session::WorkspaceRecord;
+use crate::ids::ExecId;
+use crate::ids::SandboxId;
+use crate::ids::SessionId;
+
+/// All sessions, in the order in which they were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Sessions {
+    by_id: BTreeMap<SessionId, Session>,
+    order: Vec<SessionId>,
+}
+
+/// One session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Session {
+    /// Its id.
+    pub id: SessionId,
+    /// The version of its stream up to which this is the fold: what a decision is made on.
+    pub version: StreamVersion,
+    /// The label of who works in it.
+    pub agent: String,
+    /// The tenant that it belongs to.
+    pub tenant: Option<String>,
+    /// Where it is in its life.
+    pub status: SessionStatus,
+    /// Why it failed or is gone.
+    pub status_reason: Option<String>,
+    /// Bumped by everything that changes the session itself; running commands does not.
+    pub revision: u64,
+    /// When it was asked for.
+    pub created_at: DateTime<Utc>,
+    /// When it ends by itself.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// Its sandbox.
+    pub sandbox_id: SandboxId,
+    /// The engine of its sandbox.
+    pub backend: String,
+    /// Its workspace.
+    pub workspace: WorkspaceRecord,
+    /// Why the workspace is not what was asked for.
+    pub workspace_note: Option<String>,
+    /// Its machine.
+    pub runtime: RuntimeRecord,
+    /// Its compiled policy.
+    pub policy: PolicyRecord,
+    /// Whether outputs are kept.
+    pub record: Recording,
+    /// What its sandbox can do.
+    pub capabilities: Capabilities,
+    /// What it used.
+    pub usage: Usage,
+    /// Intents without an outcome, in the ledger's order.
+    pub in_flight: Vec<Operation>,
+    /// What an ended session left was removed.
+    pub cleaned_up: bool,
+    /// The last operation that a crash interrupted, until another lifecycle operation completes.
+    pub interrupted_op: Option<Operation>,
+}
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionStatus {
+    /// Its sandbox is being made.
+    Creating,
+    /// It takes commands.
+    Running,
+    /// Its time ran out.
+    Expired,
+    /// Its sandbox ended without having been asked to.
+    Gone,
+    /// Its sandbox could not be made.
+    Failed,
+    /// It was deleted; the record and the ledger stay.
+    Deleted,
+}
+
+/// What a session used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// Commands that were started.
+    pub execs: u64,
+    /// Their summed time, in milliseconds.
+    pub exec_ms: u64,
+}
+
+/// An intent whose outcome is not known yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Operation {
+    /// The intent's ledger number.
+    pub seq: u64,
+    /// The intent's event id, which the outcome names.
+    pub intent: EventId,
+    /// What it is.
+    pub kind: OperationKind,
+    /// When it was recorded.
+    pub started_at: DateTime<Utc>,
+}
+
+/// What an operation is, with what it takes to find it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OperationKind {
+    /// The session's sandbox is being made.
+    Create,
+    /// A command runs.
+    Exec {
+        /// The guest's id of it.
+        exec_id: ExecId,
+        /// The shell line.
+        command: String,
+        /// Its time limit, in milliseconds.
+        timeout_ms: u64,
+    },
+    /// Commands of another session are run again here.
+    Replay,
+    /// The session is being deleted.
+    Delete,
+    /// An intent whose payload was erased.
+    Erased,
+}
+
+impl OperationKind {
+    /// The operation's name, as refusals and `interrupted_op` spell it.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Create => "session.create",
+            Self::Exec { .. } => "exec",
+            Self::Replay => "replay",
+            Self::Delete => "session.delete",
+            Self::Erased => "erased",
+        }
+    }
+
+    /// Whether it holds the lifecycle slot, so that nothing else may start.
+    #[must_use]
+    pub fn holds_lifecycle(&self) -> bool {
+        matches!(self, Self::Create | Self::Delete)
+    }
+}
+
+impl Session {
+    /// The operation that holds the lifecycle slot, if one does.
+    #[must_use]
+    pub fn lifecycle(&self) -> Option<&Operation> {
+        self.in_flight
+            .iter()
+            .find(|operation| operation.kind.holds_lifecycle())
+    }
+
+    /// Whether the session ended for good: nothing can run in it again.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        matches!(
+            self.status,
+            SessionStatus::Expired | SessionStatus::Deleted | SessionStatus::Failed
+        )
+    }
+
+    fn new(id: SessionId, envelope: &Envelope, asked: &SessionCreateStarted) -> Self {
+        Self {
+            id,
+            version: envelope.version,
+            agent: asked.agent.clone(),
+            tenant: asked.tenant.clone(),
+            status: SessionStatus::Creating,
+            status_reason: None,
+            revision: 0,
+            created_at: envelope.at,
+            expires_at: asked.expires_at,
+            sandbox_id: asked.sandbox_id,
+            backend: asked.backend.clone(),
+            workspace: asked.workspace.clone(),
+            workspace_note: None,
+            runtime: asked.runtime.clone(),
+            policy: asked.policy.clone(),
+            record: asked.record,
+            capabilities: Capabilities::default(),
+            usage: Usage::default(),
+            in_flight: Vec::new(),
+            cleaned_up: false,
+            interrupted_op: None,
+        }
+    }
+
+    fn open(&mut self, envelope: &Envelope, kind: OperationKind) {
+        let operation = Operation {
+            seq: envelope.seq.get(),
+            intent: envelope.id,
+            kind,
+            started_at: envelope.at,
+        };
+        self.in_flight.push(operation);
+    }
+
+    fn close(&mut self, envelope: &Envelope) -> Option<Operation> {
+        let intent = envelope.cause?;
+        let index = self
+            .in_flight
+            .iter()
+            .position(|operation| operation.intent == intent)?;
+        let operation = self.in_flight.remove(index);
+        if operation.kind.holds_lifecycle() {
+            self.interrupted_op = None;
+        }
+        Some(operation)
+    }
+
+    fn save(&mut self) {
+        self.revision += 1;
+    }
+
+    fn end(&mut self, status: SessionStatus, reason: Option<String>) {
+        self.status = status;
+        self.status_reason = reason;
+        self.save();
+    }
+
+    fn start_exec(&mut self, envelope: &Envelope, started: &ExecStarted) {
+        self.usage.execs += 1;
+        let kind = OperationKind::Exec {
+            exec_id: started.exec_id,
+            command: started.command.clone(),
+            timeout_ms: started.timeout_ms,
+        };
+        self.open(envelope, kind);
+    }
+
+    fn apply(&mut self, envelope: &Envelope) {
+        self.version = envelope.version;
+        match &envelope.event {
+            Event::SessionCreateStarted(_) => self.open(envelope, OperationKind::Create),
+            Event::SessionCreated(created) => {
+                self.close(envelope);
+                self.capabilities = created.capabilities.clone();
+                self.workspace_note.clone_from(&created.workspace_note);
+                self.status = SessionStatus::Running;
+                self.save();
+            }
+            Event::SessionCreateFailed(failed) => {
+                self.close(envelope);
+                self.end(SessionStatus::Failed, Some(failed.reason.clone()));
+            }
+            Event::ExecStarted(started) => self.start_exec(envelope, started),
+            Event::ExecCompleted(completed) => {
+                self.close(envelope);
+                self.usage.exec_ms += completed.duration_ms;
+            }
+            Event::ReplayStarted(_) => self.open(envelope, OperationKind::Replay),
+            Event::SessionDeleteStarted(_) => self.open(envelope, OperationKind::Delete),
+            Event::SessionDeleted(_) => {
+                self.close(envelope);
+                self.end(SessionStatus::Deleted, None);
+            }
+            Event::SessionExpired(_) => self.end(SessionStatus::Expired, None),
+            Event::SandboxGone(gone) if !self.ended() => {
+                self.end(SessionStatus::Gone, Some(gone.reason.clone()));
+            }
+            Event::SessionCleanedUp(_) => self.cleaned_up = true,
+            Event::LifecycleInterrupted(_) => self.interrupted_op = self.close(envelope),
+            Event::ExecFailed(_) | Event::ReplayCompleted(_) => {
+                self.close(envelope);
+            }
+            Event::Redacted => self.apply_redacted(envelope),
+            _ => {}
+        }
+    }
+
+    /// An erased payload leaves its links: an outcome still closes its intent, and an erased intent is
+    /// still one.
+    fn apply_redacted(&mut self, envelope: &Envelope) {
+        if envelope.kind == "exec.started" {
+            self.usage.execs += 1;
+        }
+        if envelope.kind.ends_with(".started") {
+            self.open(envelope, OperationKind::Erased);
+        } else {
+            self.close(envelope);
+        }
+    }
+}
+
+impl Sessions {
+    /// The session with this id.
+    #[must_use]
+    pub fn get(&self, id: SessionId) -> Option<&Session> {
+        self.by_id.get(&id)
+    }
+
+    /// All sessions, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.order.iter().filter_map(|id| self.by_id.get(id))
+    }
+
+    /// Folds one event in. Events of other streams change nothing.
+    pub fn apply(&mut self, envelope: &Envelope) {
+        let Some(id) = SessionId::of_stream(&envelope.stream) else {
+            return;
+        };
+        if let Event::SessionCreateStarted(asked) = &envelope.event {
+            if !self.by_id.contains_key(&id) {
+                self.order.push(id);
+                self.by_id.insert(id, Session::new(id, envelope, asked));
+            }
+        }
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.apply(envelope);
+        }
+    }
+}

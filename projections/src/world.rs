@@ -1,0 +1,64 @@
+//! What all events add up to.
+
+use std::fmt;
+
+use fluxvm_verify::Position;
+use fluxvm_verify::RecordedEvent;
+use serde::Serialize;
+
+use crate::envelope::DecodeError;
+use crate::envelope::Envelope;
+use crate::idempotency::Idempotency;
+use crate::sessions::Sessions;
+
+/// Every projection, fed by one pass over the ledger.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct World {
+    /// How many events are folded in.
+    pub position: Position,
+    /// Sessions.
+    pub sessions: Sessions,
+    /// Idempotency keys.
+    pub idempotency: Idempotency,
+}
+
+/// A digest of a [`World`]: equal exactly when the states are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct StateDigest([u8; 32]);
+
+impl World {
+    /// Folds one recorded event in.
+    ///
+    /// # Errors
+    ///
+    /// [`DecodeError`] when the event cannot be understood; the world is then as it was.
+    pub fn apply(&mut self, recorded: &RecordedEvent) -> Result<(), DecodeError> {
+        let envelope = Envelope::decode(recorded)?;
+        self.sessions.apply(&envelope);
+        self.idempotency.apply(&envelope);
+        self.position = envelope.seq.position();
+        Ok(())
+    }
+
+    /// The digest of this state.
+    ///
+    /// # Errors
+    ///
+    /// When the state cannot be expressed in JSON, which its types rule out.
+    pub fn digest(&self) -> Result<StateDigest, serde_json::Error> {
+        let bytes = serde_json::to_vec(self)?;
+        Ok(StateDigest(*blake3::hash(&bytes).as_bytes()))
+    }
+}
+
+impl fmt::Display for StateDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for StateDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
