@@ -137,7 +137,7 @@ impl Book {
             attachments.extend(entry.attachments);
         }
         let append = Append {
-            command_id: CommandId(Uuid::now_v7()),
+            command_id: CommandId::new(Uuid::now_v7()),
             correlation_id: caller.request,
             actor: caller.actor.clone(),
             streams: vec![StreamAppend {

@@ -345,7 +345,7 @@ pub(crate) fn system(role: &str) -> Result<Caller, CommandError> {
     Ok(Caller {
         actor,
         tenant: None,
-        request: CorrelationId(Uuid::now_v7()),
+        request: CorrelationId::new(Uuid::now_v7()),
     })
 }
 

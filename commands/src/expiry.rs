@@ -51,7 +51,7 @@ pub(crate) fn spawn_sweeper(inner: &Arc<Inner>) {
         let mut ticks = tokio::time::interval_at(Instant::now() + SWEEP_FIRST, SWEEP_INTERVAL);
         loop {
             tokio::select! {
-                _ = stopping.wait_for(|stopping| *stopping) => return,
+                () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return,
                 _ = ticks.tick() => sweep(&inner).await,
             }
         }
