@@ -316,11 +316,11 @@ impl Sessions {
         let Some(id) = SessionId::of_stream(&envelope.stream) else {
             return;
         };
-        if let Event::SessionCreateStarted(asked) = &envelope.event {
-            if !self.by_id.contains_key(&id) {
-                self.order.push(id);
-                self.by_id.insert(id, Session::new(id, envelope, asked));
-            }
+        if let Event::SessionCreateStarted(asked) = &envelope.event
+            && !self.by_id.contains_key(&id)
+        {
+            self.order.push(id);
+            self.by_id.insert(id, Session::new(id, envelope, asked));
         }
         if let Some(session) = self.by_id.get_mut(&id) {
             session.apply(envelope);

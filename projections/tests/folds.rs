@@ -1,5 +1,11 @@
 //! What the folds make of a story: given these events, this is the state.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
 use bytes::Bytes;
 use chrono::DateTime;
 use expect_test::Expect;
