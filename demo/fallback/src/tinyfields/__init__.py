@@ -1,0 +1,1 @@
+"""Fields that turn Python values into plain ones."""
