@@ -1,0 +1,82 @@
+//! Every limit of the server, with its unit and its reason.
+
+use std::time::Duration;
+
+/// The largest request body, in bytes. The longest command is 128 KiB, which JSON can write six times as
+/// long.
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
+
+/// How long a client may take to send a body.
+pub(crate) const BODY_READ_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// What is read and thrown away of a body that nobody wanted, in bytes, so that the client reads the
+/// answer and not a reset connection.
+pub(crate) const DRAIN_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How long that may take.
+pub(crate) const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a client may take to send the head of a request. It is also how long a connection may idle
+/// between two requests.
+pub(crate) const HEAD_READ_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// The largest head of a request, in bytes.
+pub(crate) const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Header lines of one request.
+pub(crate) const HEADERS_MAX: usize = 100;
+
+/// Connections that are served at once; more wait in the kernel's queue.
+pub(crate) const CONNECTIONS_MAX: usize = 1_024;
+
+/// How long a client that has stopped reading keeps its connection. Without it such clients would hold
+/// stream slots and answers for ever.
+pub(crate) const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Live event streams at once.
+pub(crate) const STREAMS_MAX: usize = 64;
+
+/// How long one event stream lasts. A client resumes with `Last-Event-ID` where it was.
+pub(crate) const STREAM_TIME_MAX: Duration = Duration::from_secs(3_600);
+
+/// How often a silent event stream says that it is alive, so that no proxy takes it for dead.
+pub(crate) const STREAM_KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// How long a stream of an ended session, resumed behind its last entry, looks for one more.
+pub(crate) const STREAM_LAST_LOOK: Duration = Duration::from_millis(200);
+
+/// Events that are put into one chunk of a stream or listing, so that a long history does not cost a
+/// write each.
+pub(crate) const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Lines of an export that are read ahead of a slow client, in chunks.
+pub(crate) const EXPORT_CHUNKS_AHEAD: usize = 4;
+
+/// Exports at once: each holds a reader of the whole ledger and a thread.
+pub(crate) const EXPORTS_MAX: usize = 4;
+
+/// How long requests that run may take to be answered once the daemon was told to stop.
+pub(crate) const STOP_GRACE: Duration = Duration::from_secs(5);
+
+/// How long the last answers may take to leave after that.
+pub(crate) const STOP_FLUSH: Duration = Duration::from_secs(1);
+
+/// The longest `Idempotency-Key`, in bytes.
+pub(crate) const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
+
+/// The largest answer that is kept for an idempotency key, in bytes.
+pub(crate) const IDEMPOTENCY_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// The shortest token that a config may name, in bytes: below it, guessing becomes thinkable.
+pub(crate) const TOKEN_BYTES_MIN: usize = 16;
+
+/// The longest token, in bytes.
+pub(crate) const TOKEN_BYTES_MAX: usize = 512;
+
+/// The longest name of a token or tenant, in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 64;
+
+/// The largest config file, in bytes.
+pub(crate) const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
+
+const _: () = assert!(BODY_BYTES_MAX >= 6 * 131_071, "the longest command must fit its body");

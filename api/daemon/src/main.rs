@@ -1,0 +1,2 @@
+//! fluxvmd: the daemon.
+fn main() {}
