@@ -27,6 +27,11 @@ class Failed(Exception):
     """The demo cannot go on."""
 
 
+def clean_environment():
+    """The environment without what would point the programs at another daemon or another build."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("FLUXVM_")}
+
+
 class Screen:
     """Prints what happens. Colours only on a terminal, and never with NO_COLOR set."""
 
@@ -91,6 +96,7 @@ class Daemon:
             # A session of its own: Ctrl-C is for the demo, which then ends the daemon itself.
             self.process = subprocess.Popen(
                 [str(word) for word in command],
+                env=clean_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -152,9 +158,7 @@ class Fluxctl:
     def __init__(self, bin_dir, daemon, screen):
         self.program = bin_dir / "fluxctl"
         self.screen = screen
-        hidden = ("FLUXVM_URL", "FLUXVM_TOKEN", "FLUXVM_STATE_DIR")
-        self.environment = {k: v for k, v in os.environ.items() if k not in hidden}
-        self.environment["FLUXVM_STATE_DIR"] = str(daemon.state)
+        self.environment = clean_environment() | {"FLUXVM_STATE_DIR": str(daemon.state)}
 
     def popen(self, *words, **options):
         return subprocess.Popen(

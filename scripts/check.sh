@@ -14,8 +14,24 @@ part() {
 part formatting cargo fmt --all --check
 part lints cargo clippy "${flags[@]}" --workspace --all-targets -q -- -D warnings
 RUSTDOCFLAGS="-D warnings" part documentation cargo doc "${flags[@]}" --workspace --no-deps -q
+
+# The list of advisories comes from the network; where it cannot be had, that is said and not hidden.
+advisories() {
+  local said
+  if said=$(cargo deny check advisories 2>&1); then
+    return 0
+  fi
+  if grep -q "failed to fetch advisory database" <<<"$said"; then
+    echo "check: advisories     SKIPPED: the list of advisories could not be fetched"
+    return 0
+  fi
+  echo "$said" >&2
+  return 1
+}
+
 if command -v cargo-deny >/dev/null; then
-  part dependencies cargo deny --log-level error check
+  part dependencies cargo deny --log-level error check bans licenses sources
+  part advisories advisories
 else
   echo "check: dependencies   SKIPPED: cargo-deny is not installed, so licences, sources and"
   echo "                      advisories were NOT checked (cargo install --locked cargo-deny)"
