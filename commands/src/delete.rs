@@ -17,6 +17,7 @@ use fluxvm_projections::SessionStatus;
 
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::gate;
@@ -41,6 +42,7 @@ pub(crate) async fn delete(
         .decide(caller, id, |session| decide(session, if_match))
         .await?;
     drop(turn);
+    crash::point("delete.intent");
     let op = intent.header.seq.get();
     if let Err(error) = remove(inner, &session).await {
         let interrupted = Event::LifecycleInterrupted(LifecycleInterrupted {
@@ -54,7 +56,10 @@ pub(crate) async fn delete(
             .await?;
         return Err(error);
     }
-    complete(inner, caller, id, op, intent.header.event_id).await
+    crash::point("delete.removed");
+    complete(inner, caller, id, op, intent.header.event_id).await?;
+    crash::point("delete.outcome");
+    Ok(())
 }
 
 /// Records a deletion whose removal is done, and that nothing is left.

@@ -181,3 +181,57 @@ impl Inner {
         found.ok_or_else(|| internal(format!("content {blake3_hex} is no longer stored")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::now;
+    use fluxvm_eventstore::CorrelationId;
+    use fluxvm_eventstore::GlobalSeq;
+    use fluxvm_eventstore::StreamVersion;
+    use uuid::Uuid;
+
+    fn key(body: Option<&str>, answered: bool, age_seconds: i64) -> KeyState {
+        let answer = IdempotencyAnswered {
+            status: 201,
+            content_type: "a/b".into(),
+            body: "c".into(),
+        };
+        KeyState {
+            version: StreamVersion::new(1).unwrap(),
+            body_blake3: body.map(str::to_owned),
+            claimed_seq: GlobalSeq::FIRST,
+            claimed_at: now() - TimeDelta::seconds(age_seconds),
+            request: CorrelationId::new(Uuid::nil()),
+            answer: answered.then_some(answer),
+        }
+    }
+
+    fn check(key: Option<&KeyState>) -> &'static str {
+        match standing(key, "aa", now()) {
+            Ok(Standing::Free(_)) => "free",
+            Ok(Standing::Answered(_)) => "answered",
+            Err(CommandError::IdempotencyMismatch) => "mismatch",
+            Err(CommandError::IdempotencyRunning) => "running",
+            Err(_) => "another error",
+        }
+    }
+
+    #[test]
+    fn a_key_runs_once_and_answers_the_same_body_the_same_for_a_day() {
+        assert_eq!(check(None), "free");
+        assert_eq!(check(Some(&key(Some("aa"), false, 1))), "running");
+        assert_eq!(check(Some(&key(Some("aa"), true, 1))), "answered");
+        assert_eq!(check(Some(&key(Some("bb"), true, 1))), "mismatch");
+        assert_eq!(check(Some(&key(Some("bb"), false, 1))), "mismatch");
+        assert_eq!(
+            check(Some(&key(None, false, 1))),
+            "free",
+            "its request failed"
+        );
+        assert_eq!(
+            check(Some(&key(Some("bb"), true, IDEMPOTENCY_TTL_SECONDS))),
+            "free"
+        );
+    }
+}

@@ -17,6 +17,7 @@ mod answer;
 mod book;
 mod caller;
 mod clock;
+mod crash;
 mod create;
 mod delete;
 mod engine;
@@ -31,6 +32,8 @@ mod recovery;
 mod replay;
 mod request;
 mod sandboxes;
+#[cfg(test)]
+mod testing;
 mod turns;
 
 pub use answer::ExecAnswer;

@@ -286,7 +286,7 @@ mod tests {
     use expect_test::expect;
     use uuid::Uuid;
 
-    fn check(change: impl FnOnce(&mut CreateSession), expected: Expect) {
+    fn check(change: impl FnOnce(&mut CreateSession), expected: &Expect) {
         let mut request = CreateSession {
             agent: "codex".into(),
             ..CreateSession::default()
@@ -309,7 +309,7 @@ mod tests {
     fn a_bare_request_gets_the_defaults_and_is_offline() {
         check(
             |_| {},
-            expect![[
+            &expect![[
                 r#"{"agent":"codex","sandbox_id":"00000000-0000-0000-0000-000000000000","backend":"procbox","workspace":{"path":"/workspace","mode":"clone"},"runtime":{},"policy":{"offline":true},"record":"full"}"#
             ]],
         );
@@ -319,7 +319,7 @@ mod tests {
     fn the_time_to_live_becomes_an_end() {
         check(
             |request| request.ttl_seconds = Some(60),
-            expect![[
+            &expect![[
                 r#"{"agent":"codex","sandbox_id":"00000000-0000-0000-0000-000000000000","backend":"procbox","workspace":{"path":"/workspace","mode":"clone"},"runtime":{},"policy":{"offline":true},"record":"full","expires_at":"2027-01-15T08:01:00Z"}"#
             ]],
         );
@@ -329,7 +329,7 @@ mod tests {
     fn times_to_live_out_of_range_are_refused_by_name() {
         let range = expect!["invalid_field: ttl_seconds: must be 1 to 315360000"];
         for seconds in [0, TTL_SECONDS_MAX + 1, u64::MAX] {
-            check(|request| request.ttl_seconds = Some(seconds), range.clone());
+            check(|request| request.ttl_seconds = Some(seconds), &range);
         }
     }
 
@@ -347,7 +347,7 @@ mod tests {
             "a\0b",
             &"x".repeat(300),
         ] {
-            check(|request| request.agent = agent.to_owned(), rule.clone());
+            check(|request| request.agent = agent.to_owned(), &rule);
         }
     }
 
@@ -361,27 +361,27 @@ mod tests {
         };
         at(
             "x",
-            expect!["invalid_field: workspace.path: must be absolute"],
+            &expect!["invalid_field: workspace.path: must be absolute"],
         );
         at(
             "/a/../b",
-            expect![
+            &expect![
                 "invalid_field: workspace.path: must name a folder below / and hold no empty part, `.` or `..`"
             ],
         );
         at(
             "/",
-            expect![
+            &expect![
                 "invalid_field: workspace.path: must name a folder below / and hold no empty part, `.` or `..`"
             ],
         );
         at(
             "/proc/1",
-            expect!["invalid_field: workspace.path: must not be in /proc"],
+            &expect!["invalid_field: workspace.path: must not be in /proc"],
         );
         at(
             "/a\nb",
-            expect!["invalid_field: workspace.path: must not hold control characters"],
+            &expect!["invalid_field: workspace.path: must not hold control characters"],
         );
     }
 
@@ -389,25 +389,25 @@ mod tests {
     fn what_this_version_cannot_enforce_is_refused_and_never_dropped() {
         check(
             |request| request.policy.preset = Some("developer-safe".into()),
-            expect![
+            &expect![
                 "not_enforceable: policy.preset: the network edge that would enforce it does not exist in this version; leave it out or say `offline`"
             ],
         );
         check(
             |request| request.policy.has_process = true,
-            expect![
+            &expect![
                 "not_enforceable: policy.process: command rules are not enforced by this version"
             ],
         );
         check(
             |request| request.workspace.mode = Some("readonly".into()),
-            expect![
+            &expect![
                 "not_enforceable: workspace.mode: this mode is not enforced by this version; leave it out or say `clone`"
             ],
         );
         check(
             |request| request.has_budget = true,
-            expect!["not_enforceable: budget: budgets are not enforced by this version"],
+            &expect!["not_enforceable: budget: budgets are not enforced by this version"],
         );
     }
 
@@ -415,7 +415,7 @@ mod tests {
     fn credentials_in_a_repository_url_never_reach_the_ledger() {
         check(
             |request| request.workspace.git = Some("https://me:secret@example.org/r".into()),
-            expect!["invalid_field: workspace.git: must not hold a user name or password"],
+            &expect!["invalid_field: workspace.git: must not hold a user name or password"],
         );
     }
 }

@@ -26,6 +26,7 @@ use uuid::Uuid;
 
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::limits::PROCESSES_MAX;
@@ -59,6 +60,7 @@ pub(crate) async fn create(
         intent: intent.header.event_id,
     };
 
+    crash::point("create.intent");
     let sandbox = match inner.backend.create(spec).await {
         Ok(sandbox) => sandbox,
         Err(error) => return Err(fail(inner, caller, op, error.into()).await),
@@ -78,6 +80,7 @@ pub(crate) async fn create(
         workspace_note,
         duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
+    crash::point("create.sandbox");
     // Registered before the outcome is known to anyone, so that the first command finds it.
     inner.sandboxes.insert(id, Arc::clone(&sandbox));
     if let Err(error) = inner
@@ -89,6 +92,7 @@ pub(crate) async fn create(
         remove_quietly(sandbox.as_ref()).await;
         return Err(error);
     }
+    crash::point("create.outcome");
     inner.watch_exit(id, sandbox);
     inner.book.session(caller, id)
 }

@@ -33,6 +33,7 @@ pub(crate) use follow::Attach;
 use crate::answer::ExecAnswer;
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::limits::EXEC_KILL_GRACE;
@@ -72,6 +73,7 @@ pub(crate) async fn exec(
         })
         .await?;
     drop(turn);
+    crash::point("exec.intent");
     let running = Running {
         session: id,
         op: intent.header.seq.get(),
@@ -99,7 +101,9 @@ pub(crate) async fn finish(
     let exec_id = guest_exec_id(running.started.exec_id)?;
     match follow::follow(inner, sandbox, &exec_id, running, attach).await {
         Ok(ended) => {
+            crash::point("exec.ended");
             let answer = outcome::record(inner, caller, running, ended).await?;
+            crash::point("exec.outcome");
             // Only now does the guest let go of its copy: had the daemon died before, the next one would
             // have found it.
             follow::release(sandbox, &exec_id).await;
