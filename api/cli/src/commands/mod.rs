@@ -22,6 +22,7 @@ use crate::discover::Surroundings;
 use crate::discover::discover;
 use crate::error::CliError;
 use crate::error::EXIT_EXEC_FAILED;
+use crate::error::EXIT_USAGE;
 use crate::output::Output;
 use crate::render;
 
@@ -42,9 +43,13 @@ impl Context {
 }
 
 /// The exit code that a failure of this verb has, where it is not the failure's own: no code of
-/// ours may be taken for one of the command that `exec` ran.
+/// ours may be taken for one of the command that `exec` ran, nor for a verdict on a ledger.
 pub(crate) fn failure_code(command: &Command) -> Option<u8> {
-    matches!(command, Command::Agent(Agent::Exec(_))).then_some(EXIT_EXEC_FAILED)
+    match command {
+        Command::Agent(Agent::Exec(_)) => Some(EXIT_EXEC_FAILED),
+        Command::Ledger(Ledger::Verify(_)) => Some(EXIT_USAGE),
+        _ => None,
+    }
 }
 
 /// Runs the verb; the answer is the exit code.

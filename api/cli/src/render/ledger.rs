@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::Tone;
 use super::finish;
 use super::human_bytes;
+use super::number;
 use super::table;
 use super::toned;
 use crate::output::Style;
@@ -14,6 +15,11 @@ pub(crate) fn info(answer: &Value, style: Style) -> String {
     let mut table = table(style, &[]);
     for (key, value) in answer.as_object().into_iter().flatten() {
         let shown = match value {
+            // As `ledger verify --known` takes it.
+            Value::String(hash) if key == "head" => match number(answer, "position") {
+                Some(position) => format!("{position}:{hash}"),
+                None => hash.clone(),
+            },
             Value::String(text) => text.clone(),
             Value::Number(number) if key.starts_with("bytes") || key.ends_with("bytes") => number
                 .as_u64()
@@ -48,11 +54,13 @@ mod tests {
 
     #[test]
     fn sizes_and_the_head_are_readable() {
-        let answer = json!({"ledger_id": "0c1d", "bytes_on_disk": 2048, "head": {"position": 7, "hash": "ab"}, "x": null});
+        let answer = json!({"ledger_id": "0c1d", "bytes_on_disk": 2048, "head": "ab", "position": 7, "x": null, "sync": {"p50": 1}});
         expect![[r#"
             bytes on disk  2.0 KiB
-            head           hash ab, position 7
-            ledger id      0c1d"#]]
+            head           7:ab
+            ledger id      0c1d
+            position       7
+            sync           p50 1"#]]
         .assert_eq(&info(&answer, Style::default()));
     }
 }

@@ -170,7 +170,8 @@ mod tests {
             events    8
             redacted  1
 
-            BROKEN: 2 faults."#]].assert_eq(&render(&report(), Style::default()));
+            BROKEN: 2 faults."#]]
+        .assert_eq(&render(&report(), Style::default()));
     }
 
     #[test]
@@ -217,6 +218,7 @@ mod tests {
               "redacted": 1,
               "scope": "session/5f0c",
               "streams": 1
-            }"#]].assert_eq(&format!("{:#}", to_json(Path::new("e.jsonl"), &report())));
+            }"#]]
+        .assert_eq(&format!("{:#}", to_json(Path::new("e.jsonl"), &report())));
     }
 }
