@@ -20,8 +20,7 @@ from subprocess import DEVNULL
 import subject as subjects
 from stage import Claims, Daemon, Failed, Fluxctl, Screen, Watcher
 
-PYTHON = "PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=src /usr/bin/python3"
-GIT = "git -c user.name=Agent -c user.email=agent@example.invalid"
+PYTHON = "PYTHONPATH=src /usr/bin/python3 -B"
 # A command may have 128 KiB; base64 of this many characters leaves room for the rest of the line.
 CHUNK_CHARS = 90_000
 # BLAKE3 of "done\n": the ledger holds digests of output.
@@ -91,22 +90,26 @@ class Demo:
         task = self.subject
         self.screen.heading("2. The agent works: look around, reproduce, repair, test, commit")
         self.bring_in(task.archive)
-        self.step(f"{GIT} init -q -b main . && {GIT} add -A && {GIT} commit -qm 'As released' && ls")
+        self.step(
+            "git init -q -b main . && git config user.name Agent "
+            "&& git config user.email agent@example.invalid"
+        )
+        self.step("git add -A && git commit -qm 'As released' && ls")
         self.step(f"grep -n {shlex.quote(task.look)} {task.module}")
         self.step(f"grep -nF -B2 {shlex.quote(task.broken)} {task.module}")
         self.step(f"cat > reproduce.py <<'EOF'\n{task.reproduce}EOF")
         before = self.step(f"{PYTHON} reproduce.py").strip()
         self.claims.check("the bug is there: 345 ms is serialised as 344", before == "344", before)
         self.step(self.edit())
-        self.step(f"{GIT} diff --stat && {GIT} diff -U0 | tail -2")
+        self.step("git diff --stat && git diff -U0 | tail -2")
         after = self.step(f"{PYTHON} reproduce.py").strip()
         self.claims.check("the repair works: 345 ms is serialised as 345", after == "345", after)
         tests = " ".join(task.tests)
-        ran = self.step(f"{PYTHON} -m pytest -q -p no:cacheprovider -W ignore {tests}")
+        ran = self.step(f"{PYTHON} -m pytest -q -o addopts= -p no:cacheprovider -W ignore {tests}")
         passed = " passed" in ran and "failed" not in ran
         self.claims.check(f"the package's own tests pass ({tests})", passed, ran)
-        self.step(f"rm reproduce.py && {GIT} commit -qam 'TimeDelta: count whole units exactly'")
-        log = self.step(f"{GIT} log --oneline && {GIT} status --short")
+        self.step("rm reproduce.py && git commit -qam 'TimeDelta: count whole units exactly'")
+        log = self.step("git log --oneline && git status --short")
         committed = len(log.strip().splitlines()) == 2 and "count whole units" in log
         self.claims.check("the repair is committed, and nothing else lies around", committed, log)
 

@@ -20,7 +20,7 @@ READY_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 15
 CALL_SECONDS_MAX = 60
 OUTPUT_LINES_SHOWN = 14
-COMMAND_CHARS_SHOWN = 96
+COMMAND_CHARS_SHOWN = 110
 
 
 class Failed(Exception):
@@ -49,10 +49,16 @@ class Screen:
         print(text, flush=True)
 
     def command(self, words):
-        shown = " ".join(words).replace("\n", "⏎")
-        if len(shown) > COMMAND_CHARS_SHOWN:
-            shown = shown[:COMMAND_CHARS_SHOWN] + "…"
-        print(self.paint("36", f"$ {shown}"), flush=True)
+        """A command as a shell would show it while it is typed."""
+        first, *rest = " ".join(words).splitlines()
+        print(self.paint("36", f"$ {self.cut(first)}"))
+        for line in rest:
+            print(self.paint("36", f"> {self.cut(line)}"))
+        sys.stdout.flush()
+
+    @staticmethod
+    def cut(line):
+        return line if len(line) <= COMMAND_CHARS_SHOWN else line[:COMMAND_CHARS_SHOWN] + "…"
 
     def output(self, text, lines_max=OUTPUT_LINES_SHOWN):
         lines = text.rstrip("\n").splitlines() if text.strip() else []
