@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
-# Runs every test, with nextest where it is installed, and prints what took longest.
+# Runs every test, with nextest where it is installed, and prints what took longest, also when
+# something failed.
 set -euo pipefail
 read -ra flags <<<"${CARGO_FLAGS:-}"
 slowest_shown=10
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+status=0
 
 if command -v cargo-nextest >/dev/null; then
-  cargo nextest run "${flags[@]}" --workspace 2>&1 | tee "$log"
-  cargo test "${flags[@]}" --workspace --doc -q
+  cargo nextest run "${flags[@]}" --workspace --no-fail-fast 2>&1 | tee "$log" || status=$?
+  cargo test "${flags[@]}" --workspace --doc -q || status=$?
   slowest() {
     sed -nE 's/^ +(PASS|FAIL|SLOW) \[ *([0-9.]+)s\] (\([^)]*\) )?(.*)$/\2 s  \4/p' "$log"
   }
 else
-  # Without nextest a test binary is the smallest thing that cargo gives a time for.
-  cargo test "${flags[@]}" --workspace --no-fail-fast 2>&1 | tee "$log"
+  # Without nextest a test program is the smallest thing that a time is printed for.
+  cargo test "${flags[@]}" --workspace --no-fail-fast 2>&1 | tee "$log" || status=$?
   slowest() {
     awk '/^ +Running /  { name = $2 " " $3 }
          /^ +Doc-tests / { name = "doc-tests " $2 }
@@ -24,3 +26,4 @@ fi
 echo
 echo "What took longest:"
 slowest | sort -rn | head -n "$slowest_shown" | sed 's/^/  /'
+exit "$status"
