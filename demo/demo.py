@@ -26,6 +26,7 @@ CHUNK_CHARS = 90_000
 # BLAKE3 of "done\n": the ledger holds digests of output.
 DONE_BLAKE3 = "0f933b712ccfac20af5ad453a258107dac0a8e79bdafa044a8b2e33e2232cad2"
 DEMO_SECONDS_MAX = 60
+BRIEF_CHARS = 72
 
 
 class Demo:
@@ -72,7 +73,9 @@ class Demo:
         session = self.fluxctl.json("agent", "run", agent, "--ttl-seconds", "30m")
         millis = (time.monotonic() - started) * 1000
         self.sessions.append(session["id"])
-        self.screen.output(f"session {session['id']}, {session['backend']}, ready in {millis:.0f} ms")
+        self.screen.output(
+            f"session {session['id']}, {session['backend']}, ready in {millis:.0f} ms"
+        )
         return session["id"]
 
     def step(self, line, show=None, may_fail=False):
@@ -122,9 +125,7 @@ class Demo:
                 f"printf %s {chunk} >> .archive",
                 show=f"printf %s {chunk[:12]}… >> .archive   # {len(chunk)} characters of base64",
             )
-        self.step(
-            "base64 -d .archive | tar xz --strip-components=1 --no-same-owner && rm .archive"
-        )
+        self.step("base64 -d .archive | tar xz --strip-components=1 --no-same-owner && rm .archive")
 
     def edit(self):
         """An edit as agents make it: replace exactly one place, or fail."""
@@ -169,7 +170,9 @@ class Demo:
         self.screen.output(json.dumps(ended and ended["data"])[:300])
         data = ended["data"] if ended else {}
         went_on = data.get("exit_code") == 0 and data["stdout"]["blake3"] == DONE_BLAKE3
-        self.claims.check("the step went on: exit 0 and `done` are in the ledger", went_on, str(data))
+        self.claims.check(
+            "the step went on: exit 0 and `done` are in the ledger", went_on, str(data)
+        )
         again = self.step("echo still here")
         self.claims.check("the session takes the next command", again == "still here\n", again)
         ledger = self.fluxctl.json("agent", "events", self.session)["ledger"]
@@ -194,15 +197,21 @@ class Demo:
         for number, step in enumerate(steps, 1):
             streams = [name for name in ("stdout", "stderr") if not step[f"same_{name}"]]
             if streams:
-                different.append(f"step {number:>2}, {' and '.join(streams)}: {brief(step['command'])}")
+                different.append(
+                    f"step {number:>2}, {' and '.join(streams)}: {brief(step['command'])}"
+                )
         same = sum(step["same_exit_code"] is True for step in steps)
         self.screen.output(f"{len(steps)} steps, {same} with the recorded exit code")
-        self.screen.output("other output, where times and commit ids are printed:" if different else "")
+        self.screen.output(
+            "other output, where times and commit ids are printed:" if different else ""
+        )
         self.screen.output("\n".join(f"  {line}" for line in different), lines_max=40)
         ran = len([event for event in self.events(self.session) if event["kind"] == "exec"])
         all_same = same == len(steps) == ran
         self.claims.check(f"all {ran} steps ended with the recorded exit code", all_same)
-        reproduced = [s for s in steps if s["command"].endswith("reproduce.py") and s["same_stdout"]]
+        reproduced = [
+            s for s in steps if s["command"].endswith("reproduce.py") and s["same_stdout"]
+        ]
         self.claims.check("the replay saw 344 and then 345 too", len(reproduced) == 2)
 
     def events(self, session):
@@ -223,7 +232,9 @@ class Demo:
         """Deletes the sessions and ends the daemon: the export must speak for itself."""
         while self.sessions:
             session = self.sessions[-1]
-            done = self.fluxctl.run("agent", "rm", session, "--table", show=["agent", "rm", session[:8]])
+            done = self.fluxctl.run(
+                "agent", "rm", session, "--table", show=["agent", "rm", session[:8]]
+            )
             if done.returncode != 0:
                 raise Failed(f"session {session} could not be deleted")
             self.sessions.pop()
@@ -238,9 +249,13 @@ class Demo:
             done = self.fluxctl.run("ledger", "verify", str(export), "--table")
             self.claims.check("the export verifies, offline", done.returncode == 0)
             seq, was, now = flip_one_byte(export)
-            self.screen.say(f"One byte of event {seq} is changed in the file: {was!r} becomes {now!r}.")
+            self.screen.say(
+                f"One byte of event {seq} is changed in the file: {was!r} becomes {now!r}."
+            )
             done = self.fluxctl.run("ledger", "verify", str(export), "--table")
-            report = json.loads(self.fluxctl.quiet("ledger", "verify", str(export), "--json").stdout)
+            report = json.loads(
+                self.fluxctl.quiet("ledger", "verify", str(export), "--json").stdout
+            )
             named = {fault["seq"] for fault in report["faults"]}
             found = done.returncode == 1 and named == {seq}
             self.claims.check("the forgery is found, and the event is named", found, str(named))
@@ -274,7 +289,7 @@ def is_kind(kind, command):
 
 def brief(command):
     line = command.splitlines()[0]
-    return line if len(line) <= 72 else line[:72] + "…"
+    return line if len(line) <= BRIEF_CHARS else line[:BRIEF_CHARS] + "…"
 
 
 def flip_one_byte(file):

@@ -97,7 +97,14 @@ class Daemon:
 
     def start(self):
         """Starts it on a free port and waits until it says that it answers."""
-        command = [self.program, "--state-dir", self.state, "--listen", "127.0.0.1:0", "--ready-json"]
+        command = [
+            self.program,
+            "--state-dir",
+            self.state,
+            "--listen",
+            "127.0.0.1:0",
+            "--ready-json",
+        ]
         with open(self.log_path, "ab") as log:
             # A session of its own: Ctrl-C is for the demo, which then ends the daemon itself.
             self.process = subprocess.Popen(

@@ -65,7 +65,7 @@ install_missing() {
     fi
     as=(sudo -n)
   fi
-  echo "Installing: $(echo "${as[@]}" "${command[@]}")"
+  echo "Installing:" "${as[@]}" "${command[@]}"
   local log
   log=$(mktemp)
   # A machine that never fetched the package lists cannot install from them.

@@ -1,7 +1,6 @@
 import datetime as dt
 
 import pytest
-
 from tinyfields import fields
 
 
