@@ -41,8 +41,8 @@ use crate::hash::parse_hex32;
 /// The longest line of an export in bytes: the largest payload and ample room for a header.
 pub const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize + 64 * 1024;
 
-/// How the scope of a whole ledger is written; no stream can have this name beside it.
-const WHOLE_LEDGER: &str = "*";
+/// How the scope of a whole ledger is written: nothing that a stream could be called, nor one bit from it.
+const WHOLE_LEDGER: &str = "whole ledger";
 
 /// The first line: which ledger this is.
 #[derive(Clone, Debug, PartialEq, Eq)]

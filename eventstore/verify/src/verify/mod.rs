@@ -95,6 +95,3 @@ impl Report {
 pub fn verify_export(reader: impl BufRead, options: &VerifyOptions) -> Report {
     walk::walk(reader, options)
 }
-
-#[cfg(test)]
-mod tests;

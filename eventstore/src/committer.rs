@@ -1,0 +1,224 @@
+//! The one thread that owns the chain.
+//!
+//! It takes whatever has queued up, links it, writes one batch, syncs it, and then, in this order: notes
+//! the head, lets the observer follow, moves the watermark and answers. Whoever sees an event through a
+//! subscription therefore finds the observer's state at that event or beyond it, and so does a writer
+//! who was answered. There is no timer: while one group syncs, the next one gathers.
+//!
+//! The first error of a commit is the last thing that this thread writes. A sync that failed may succeed
+//! when it is tried again without the bytes being on the disk, so nothing is ever tried again.
+
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use fluxvm_verify::CommandId;
+use fluxvm_verify::RecordedAt;
+use tokio::sync::mpsc;
+use tokio::sync::oneshot;
+use tokio::sync::watch;
+
+use crate::AppendError;
+use crate::Appended;
+use crate::Head;
+use crate::Observer;
+use crate::group::Group;
+use crate::group::Reply;
+use crate::head_file::HeadFile;
+use crate::idempotency::Commands;
+use crate::keys;
+use crate::prepare::Prepared;
+use crate::shared::Shared;
+
+/// How many appends may wait. A writer beyond them waits for a place.
+pub(crate) const QUEUE_APPENDS_MAX: usize = 4096;
+
+/// What the committer is asked to do.
+pub(crate) enum Request {
+    /// Append this and answer.
+    Append(Prepared, Reply),
+    /// Commit what has queued up, let go of the store and answer.
+    Close(oneshot::Sender<()>),
+}
+
+/// What the thread starts with.
+pub(crate) struct Committer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: mpsc::Receiver<Request>,
+    pub(crate) watermark: watch::Sender<Head>,
+    pub(crate) observer: Observer,
+    pub(crate) commands: Commands,
+    pub(crate) head_file: HeadFile,
+    pub(crate) head: Head,
+    pub(crate) last_recorded_at: RecordedAt,
+    /// Who waits for the end.
+    pub(crate) closing: Vec<oneshot::Sender<()>>,
+}
+
+impl Committer {
+    /// Runs until the last writer is gone or the ledger is closed.
+    pub(crate) fn run(mut self) {
+        let panicked = catch_unwind(AssertUnwindSafe(|| self.serve())).is_err();
+        if panicked {
+            self.shared.poison("the committer panicked");
+            // Appends that still wait are answered by their channel being dropped.
+            self.queue.close();
+            while self.queue.try_recv().is_ok() {}
+        }
+        self.finish();
+    }
+
+    fn serve(&mut self) {
+        while let Some(first) = self.queue.blocking_recv() {
+            let mut group = Group::new(self.head, self.last_recorded_at);
+            let mut request = Some(first);
+            while let Some(current) = request.take() {
+                self.take(current, &mut group);
+                if !group.is_full() {
+                    request = self.queue.try_recv().ok();
+                }
+            }
+            self.commit(group);
+        }
+    }
+
+    fn take(&mut self, request: Request, group: &mut Group) {
+        match request {
+            Request::Append(append, reply) => {
+                let answer = self.admit(append, group);
+                group.answers.push((reply, answer));
+            }
+            Request::Close(reply) => {
+                self.queue.close();
+                self.closing.push(reply);
+            }
+        }
+    }
+
+    fn admit(&mut self, append: Prepared, group: &mut Group) -> Result<Appended, AppendError> {
+        if let Some(reason) = self.shared.poisoned() {
+            return Err(AppendError::Poisoned { reason });
+        }
+        if let Some(earlier) = self.earlier_result(append.command_id, group)? {
+            return Ok(earlier);
+        }
+        let attachments = append.attachments.clone();
+        let now = self.shared.environment.clock.now();
+        let appended = group.admit(append, now, &self.shared.memory())?;
+        let store = self.shared.store().ok_or(AppendError::Closed)?;
+        for (digest, bytes) in attachments {
+            let key = keys::blob(&digest);
+            // Output is often the same as before; the same bytes need not be written again.
+            if !store
+                .contains(&key)
+                .map_err(|e| self.poisoned_by(&e.to_string()))?
+            {
+                group.writes.push((key.to_vec(), bytes.to_vec()));
+            }
+        }
+        for event in &appended {
+            self.commands.note(event);
+        }
+        Ok(appended)
+    }
+
+    /// What the command was answered with the first time, if there was one.
+    fn earlier_result(
+        &self,
+        command_id: CommandId,
+        group: &Group,
+    ) -> Result<Option<Appended>, AppendError> {
+        let Some(mut seq) = self.commands.first_seq(command_id) else {
+            return Ok(None);
+        };
+        if seq.position() > self.head.position {
+            return Ok(group.events_of(command_id));
+        }
+        let mut events = Vec::new();
+        while seq.position() <= self.head.position {
+            let event = self
+                .shared
+                .read_one(seq)
+                .map_err(|e| self.poisoned_by(&e.to_string()))?;
+            if event.header.command_id != command_id {
+                break;
+            }
+            events.push(event);
+            seq = seq.next();
+        }
+        Ok(Some(events).filter(|events| !events.is_empty()))
+    }
+
+    fn poisoned_by(&self, reason: &str) -> AppendError {
+        self.shared.poison(reason);
+        AppendError::Poisoned {
+            reason: reason.to_owned(),
+        }
+    }
+
+    fn commit(&mut self, mut group: Group) {
+        let answers = std::mem::take(&mut group.answers);
+        let failed = self.make_durable(group).err();
+        for (reply, answer) in answers {
+            let answer = match &failed {
+                Some(reason) => Err(AppendError::Poisoned {
+                    reason: reason.clone(),
+                }),
+                None => answer,
+            };
+            // A writer who no longer waits has its events all the same.
+            let _ = reply.send(answer);
+        }
+    }
+
+    fn make_durable(&mut self, group: Group) -> Result<(), String> {
+        if group.events.is_empty() {
+            return Ok(());
+        }
+        if let Some(reason) = self.shared.poisoned() {
+            return Err(reason);
+        }
+        let store = self.shared.store().ok_or("the store is closed")?;
+        let started = Instant::now();
+        let written = store.commit(group.writes).map_err(|e| e.to_string());
+        let noted = written.and_then(|()| {
+            self.head_file
+                .note(group.head)
+                .map_err(|e| format!("the head cannot be noted: {e}"))
+        });
+        if let Err(reason) = noted {
+            self.shared.poison(&reason);
+            return Err(reason);
+        }
+        let took = started.elapsed();
+        self.shared
+            .sync_times
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .note(took);
+        self.head = group.head;
+        self.last_recorded_at = group.last_recorded_at;
+        {
+            let mut memory = self.shared.memory_mut();
+            for event in &group.events {
+                memory.push(event);
+            }
+        }
+        (self.observer)(&group.events);
+        self.watermark.send_replace(group.head);
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        // Every note is true by itself, so a failure here changes nothing.
+        if let Err(e) = self.head_file.sync(&*self.shared.environment.disk) {
+            tracing::warn!(error = %e, "the head file does not sync");
+        }
+        self.shared.close_store();
+        for reply in self.closing.drain(..) {
+            let _ = reply.send(());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What the ledger takes from outside: time, randomness and the disk's word that bytes are safe.
+//!
+//! Each is a small trait, so that a test can hold the clock, repeat the randomness and let a sync fail.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use fluxvm_verify::RecordedAt;
+
+/// Tells the time.
+pub trait Clock: Send + Sync {
+    /// The instant, as well as it is known. It may go back; the ledger's times never do.
+    fn now(&self) -> RecordedAt;
+}
+
+/// Gives random bytes.
+pub trait Entropy: Send + Sync {
+    /// Fills `bytes` so that no one can guess them.
+    fn fill(&self, bytes: &mut [u8]) -> io::Result<()>;
+}
+
+/// Makes written bytes durable.
+pub trait Disk: Send + Sync {
+    /// Returns once the file's bytes, and its size as far as they need it, would survive a power loss.
+    fn sync_data(&self, file: &File) -> io::Result<()>;
+
+    /// The same for everything about a file or a folder.
+    fn sync_all(&self, file: &File) -> io::Result<()>;
+}
+
+/// All of it together.
+#[derive(Clone)]
+pub struct Environment {
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// Gives salts, identifiers and the signing key.
+    pub entropy: Arc<dyn Entropy>,
+    /// Syncs the files of the store, of the blobs and of the key.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Default for Environment {
+    /// The machine's own clock, random source and disk.
+    fn default() -> Environment {
+        Environment {
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SystemEntropy),
+            disk: Arc::new(SystemDisk),
+        }
+    }
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is where the ledger's time comes from"
+    )]
+    fn now(&self) -> RecordedAt {
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        RecordedAt::from_unix_ns(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    fn fill(&self, bytes: &mut [u8]) -> io::Result<()> {
+        getrandom::fill(bytes).map_err(|e| io::Error::other(e.to_string()))
+    }
+}
+
+struct SystemDisk;
+
+impl Disk for SystemDisk {
+    fn sync_data(&self, file: &File) -> io::Result<()> {
+        file.sync_data()
+    }
+
+    fn sync_all(&self, file: &File) -> io::Result<()> {
+        file.sync_all()
+    }
+}

@@ -1,0 +1,134 @@
+//! How opening and reading can fail.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fluxvm_verify::GenesisError;
+use fluxvm_verify::GlobalSeq;
+use fluxvm_verify::Position;
+use fluxvm_verify::StreamName;
+
+/// Why a ledger does not open. A ledger that opens holds every event that it ever answered for.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The operating system refused something.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or folder concerned.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Another process, or another handle of this one, has the ledger open.
+    #[error("the ledger in {dir} is in use by another process")]
+    Locked {
+        /// The ledger's folder.
+        dir: PathBuf,
+    },
+    /// The ledger was written by a newer version of this program.
+    #[error("the ledger has format {found}, this program reads up to {supported}")]
+    UnsupportedFormat {
+        /// The format that the ledger names.
+        found: u16,
+        /// The newest format that this program reads.
+        supported: u16,
+    },
+    /// The store below the ledger does not open or cannot be read.
+    #[error("the store is damaged: {reason}")]
+    Store {
+        /// What the store said.
+        reason: String,
+    },
+    /// The facts that the ledger began with cannot be read.
+    #[error("the ledger's genesis is damaged: {reason}")]
+    GenesisDamaged {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A record is torn, altered, missing or does not follow from the one before it.
+    #[error("event {seq} is damaged: {reason}")]
+    Damaged {
+        /// The first event that does not hold.
+        seq: GlobalSeq,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The ledger ends before the last event that it answered for.
+    #[error("the ledger ends at {found}, but it was durable up to {recorded}")]
+    TailMissing {
+        /// Up to where the ledger was known to be durable.
+        recorded: Position,
+        /// Where it ends now.
+        found: Position,
+    },
+    /// The event that the ledger was known to be durable up to is another one now.
+    #[error("event {seq} is not the one that the ledger was durable up to")]
+    HeadDiffers {
+        /// The event.
+        seq: GlobalSeq,
+    },
+    /// The file that says up to where the ledger is durable cannot be read.
+    #[error("the head file {path} is damaged")]
+    HeadFileDamaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The origin or the key could not stand in a signed note.
+    #[error(transparent)]
+    Genesis(#[from] GenesisError),
+    /// The signing key's file is not what it has to be.
+    #[error("the signing key {path}: {reason}")]
+    SigningKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The signing key is not the one that the ledger was created with.
+    #[error("the signing key {path} is not the ledger's: the ledger names {expected}, not {found}")]
+    SigningKeyDiffers {
+        /// The file.
+        path: PathBuf,
+        /// The verifier key in the ledger's genesis.
+        expected: String,
+        /// The verifier key of the file.
+        found: String,
+    },
+}
+
+impl OpenError {
+    /// For `map_err`: the error of an operation on `path`.
+    pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> OpenError {
+        let path = path.into();
+        move |source| OpenError::Io { path, source }
+    }
+}
+
+/// Why events cannot be read.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The store below the ledger failed.
+    #[error("the store cannot be read: {reason}")]
+    Store {
+        /// What the store said.
+        reason: Arc<str>,
+    },
+    /// A record is not what it was when the ledger was opened.
+    #[error("event {seq} is damaged: {reason}")]
+    Damaged {
+        /// The event.
+        seq: GlobalSeq,
+        /// What is wrong with it.
+        reason: Arc<str>,
+    },
+    /// There is no such stream.
+    #[error("there is no stream {stream}")]
+    NoStream {
+        /// The stream.
+        stream: StreamName,
+    },
+    /// The ledger was closed.
+    #[error("the ledger is closed")]
+    Closed,
+}

@@ -1,0 +1,83 @@
+//! The keys of the store's one tree.
+//!
+//! ```text
+//! e ‖ seq u64       the record of an event
+//! b ‖ digest 32     a small blob: its bytes, whose plain BLAKE3 is the digest
+//! m ‖ "format"      u16, the format of the ledger
+//! m ‖ "genesis"     the encoded genesis
+//! h ‖ …             reserved for the nodes of the Merkle tree
+//! k ‖ …             reserved for signed checkpoints
+//! ```
+//!
+//! One tree, because a batch is atomic within a tree only. Integers are big-endian, so that the order of
+//! the keys is the order of the events.
+
+use fluxvm_verify::GlobalSeq;
+
+use crate::blobs::BlobDigest;
+
+const EVENT: u8 = b'e';
+const BLOB: u8 = b'b';
+
+/// Where the format of the ledger is written.
+pub(crate) const FORMAT: &[u8] = b"mformat";
+/// Where the genesis is written.
+pub(crate) const GENESIS: &[u8] = b"mgenesis";
+
+/// The first key behind all events.
+pub(crate) const EVENTS_END: &[u8] = &[EVENT + 1];
+
+/// The key of an event's record.
+pub(crate) fn event(seq: GlobalSeq) -> [u8; 9] {
+    let mut key = [EVENT; 9];
+    if let Some(number) = key.last_chunk_mut::<8>() {
+        *number = seq.get().to_be_bytes();
+    }
+    key
+}
+
+/// The event whose record lies under `key`.
+pub(crate) fn event_seq(key: &[u8]) -> Option<GlobalSeq> {
+    let (EVENT, number) = key.split_first().map(|(first, rest)| (*first, rest))? else {
+        return None;
+    };
+    GlobalSeq::new(u64::from_be_bytes(number.try_into().ok()?))
+}
+
+/// The key of a small blob.
+pub(crate) fn blob(digest: &BlobDigest) -> [u8; 33] {
+    let mut key = [BLOB; 33];
+    if let Some(bytes) = key.last_chunk_mut::<32>() {
+        *bytes = *digest.as_bytes();
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_the_keys_is_the_order_of_the_events() {
+        let seqs = [1, 2, 255, 256, 65_536, u64::MAX].map(|seq| GlobalSeq::new(seq).unwrap());
+        let keys = seqs.map(event);
+        assert!(keys.is_sorted() && keys.iter().all(|key| key.as_slice() < EVENTS_END));
+        assert_eq!(keys.map(|key| event_seq(&key).unwrap()), seqs);
+    }
+
+    #[test]
+    fn no_other_key_is_taken_for_an_event() {
+        let blob = blob(&BlobDigest::from_bytes([b'e'; 32]));
+        for key in [
+            &b""[..],
+            b"e",
+            b"e1234567",
+            b"e\0\0\0\0\0\0\0\0",
+            FORMAT,
+            GENESIS,
+            &blob,
+        ] {
+            assert_eq!(event_seq(key), None);
+        }
+    }
+}

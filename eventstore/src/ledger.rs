@@ -1,0 +1,283 @@
+//! The handle on an open ledger.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::thread;
+use std::thread::JoinHandle;
+
+use bytes::Bytes;
+use fluxvm_verify::EventHash;
+use fluxvm_verify::LedgerId;
+use fluxvm_verify::Position;
+use fluxvm_verify::RecordedAt;
+use fluxvm_verify::RecordedEvent;
+use fluxvm_verify::StreamName;
+use fluxvm_verify::StreamVersion;
+use tokio::sync::mpsc;
+use tokio::sync::oneshot;
+use tokio::sync::watch;
+
+use crate::Append;
+use crate::AppendError;
+use crate::Appended;
+use crate::BLOB_BYTES_MAX;
+use crate::BlobDigest;
+use crate::BlobError;
+use crate::Environment;
+use crate::ExportScope;
+use crate::Filter;
+use crate::OpenError;
+use crate::ReadError;
+use crate::Subscription;
+use crate::committer::Request;
+use crate::export;
+use crate::files;
+use crate::open;
+use crate::prepare;
+use crate::shared::Shared;
+
+/// Where a ledger lies and what it may use.
+#[derive(Clone, Debug)]
+pub struct LedgerOptions {
+    /// The folder of the store.
+    pub dir: PathBuf,
+    /// The folder of the blobs.
+    pub blobs_dir: PathBuf,
+    /// The signing key. Made with mode 0600 when the ledger is; from then on it must be there.
+    pub signing_key_file: PathBuf,
+    /// The name that the ledger is founded under. An existing ledger keeps the one that it has.
+    pub origin: String,
+    /// How much memory the store may use for pages.
+    pub cache_bytes: u64,
+}
+
+/// Sees every event once and in order: at opening pages of checked history, later each group after it
+/// became durable and before its writers are answered. It runs on the committer's thread, so it must be
+/// quick and must not wait for the ledger.
+pub type Observer = Box<dyn FnMut(&[Arc<RecordedEvent>]) + Send>;
+
+/// The durable end of a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// How many events are durable.
+    pub position: Position,
+    /// The hash of the last of them, or of the genesis.
+    pub hash: EventHash,
+}
+
+/// Facts about a ledger, for an operator.
+#[derive(Clone, Debug)]
+pub struct LedgerInfo {
+    /// The ledger's name for ever.
+    pub ledger_id: LedgerId,
+    /// The name that it was founded under.
+    pub origin: String,
+    /// When it was founded.
+    pub created_at: RecordedAt,
+    /// The key that speaks for it.
+    pub vkey: String,
+    /// Its durable end.
+    pub head: Head,
+    /// The size of the store's files, blobs not counted.
+    pub bytes_on_disk: u64,
+    /// The median of how long the latest commits took, in microseconds.
+    pub sync_micros_p50: u64,
+    /// What 99 of 100 of them stayed below.
+    pub sync_micros_p99: u64,
+}
+
+/// A handle on an open ledger. Clones are handles on the same one; it closes with the last of them.
+#[derive(Clone)]
+pub struct Ledger {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    dir: PathBuf,
+    queue: Option<mpsc::Sender<Request>>,
+    committer: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Inner {
+    /// Waits for the committer, so that whoever opens the ledger next finds it free.
+    fn drop(&mut self) {
+        self.queue = None;
+        let committer = self
+            .committer
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(committer) = committer.filter(|c| c.thread().id() != thread::current().id()) {
+            let _ = committer.join();
+        }
+    }
+}
+
+impl Ledger {
+    /// Opens the ledger, or founds it, and checks every link of the chain on the way.
+    ///
+    /// Blocks for as long as that takes. The observer sees the whole history before this returns.
+    pub fn open(options: LedgerOptions, observer: Observer) -> Result<Ledger, OpenError> {
+        Ledger::open_in(options, observer, Environment::default())
+    }
+
+    /// The same with a clock, a random source and a disk of the caller's.
+    pub fn open_in(
+        options: LedgerOptions,
+        observer: Observer,
+        environment: Environment,
+    ) -> Result<Ledger, OpenError> {
+        let opened = open::open(&options, observer, environment)?;
+        let committer = opened.committer;
+        let thread = thread::Builder::new()
+            .name("ledger-committer".to_owned())
+            .spawn(move || committer.run())
+            .map_err(OpenError::io(&options.dir))?;
+        let inner = Inner {
+            shared: opened.shared,
+            dir: options.dir,
+            queue: Some(opened.queue),
+            committer: Mutex::new(Some(thread)),
+        };
+        Ok(Ledger {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Appends to one or more streams at once and returns when all of it is durable.
+    ///
+    /// The events come back linked, in the order in which they were given. An append whose `command_id`
+    /// the ledger knows writes nothing and returns what the first one did. Giving up the wait does not
+    /// take an append back.
+    pub async fn append(&self, append: Append) -> Result<Appended, AppendError> {
+        prepare::check(&append)?;
+        let shared = &self.inner.shared;
+        if let Some(reason) = shared.poisoned() {
+            return Err(AppendError::Poisoned { reason });
+        }
+        let prepared = if prepare::is_heavy(&append) {
+            let shared = Arc::clone(shared);
+            let prepared = tokio::task::spawn_blocking(move || prepare::prepare(append, &shared));
+            prepared.await.map_err(|_| AppendError::Closed)??
+        } else {
+            prepare::prepare(append, shared)?
+        };
+        let (reply, answer) = oneshot::channel();
+        let queue = self.inner.queue.as_ref().ok_or(AppendError::Closed)?;
+        let request = Request::Append(prepared, reply);
+        queue.send(request).await.map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+
+    /// Why nobody answers.
+    fn gone(&self) -> AppendError {
+        match self.inner.shared.poisoned() {
+            Some(reason) => AppendError::Poisoned { reason },
+            None => AppendError::Closed,
+        }
+    }
+
+    /// The durable end: the watermark that no reader sees beyond.
+    pub fn head(&self) -> Head {
+        self.inner.shared.head()
+    }
+
+    /// The version that the stream has reached, as far as it is durable; none where there is none.
+    pub fn stream_version(&self, stream: &StreamName) -> Option<StreamVersion> {
+        let until = self.head().position;
+        self.inner.shared.memory().version(stream, until)
+    }
+
+    /// Durable events behind `after`, at most `limit` of them, fewer where they are large.
+    ///
+    /// Only an empty answer means that there are no more. Blocks where the events are not in memory.
+    pub fn read(
+        &self,
+        after: Position,
+        limit: usize,
+    ) -> Result<Vec<Arc<RecordedEvent>>, ReadError> {
+        self.inner.shared.read(after, limit)
+    }
+
+    /// Durable events of one stream behind version `after`, in the same way. A stream that does not exist
+    /// has no events.
+    pub fn read_stream(
+        &self,
+        stream: &StreamName,
+        after: Option<StreamVersion>,
+        limit: usize,
+    ) -> Result<Vec<Arc<RecordedEvent>>, ReadError> {
+        self.inner.shared.read_stream(stream, after, limit)
+    }
+
+    /// All events behind `after`, those that are there and those to come, without gap or repeat.
+    pub fn subscribe(&self, filter: Filter, after: Position) -> Subscription {
+        Subscription::new(Arc::clone(&self.inner.shared), filter, after)
+    }
+
+    /// Stores bytes in a file of their own, durable when this returns. The same bytes are one blob.
+    pub async fn put_blob(&self, bytes: Bytes) -> Result<BlobDigest, BlobError> {
+        if bytes.len() > BLOB_BYTES_MAX {
+            let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+            return Err(BlobError::TooLarge { bytes });
+        }
+        let shared = Arc::clone(&self.inner.shared);
+        let put = tokio::task::spawn_blocking(move || shared.put_blob(&bytes));
+        put.await.map_err(|_| BlobError::Closed)?
+    }
+
+    /// The bytes with this digest, whether they were attached to an append or put, checked against it.
+    pub fn blob(&self, digest: &BlobDigest) -> Result<Option<Bytes>, BlobError> {
+        self.inner.shared.blob(digest)
+    }
+
+    /// The lines of an export, each with its line feed, up to the head of this instant.
+    ///
+    /// Blocks while it is iterated. Stops at the first error.
+    pub fn export(
+        &self,
+        scope: ExportScope,
+    ) -> Result<impl Iterator<Item = Result<String, ReadError>> + Send + use<>, ReadError> {
+        export::lines(Arc::clone(&self.inner.shared), scope)
+    }
+
+    /// Facts for an operator.
+    pub fn info(&self) -> LedgerInfo {
+        let shared = &self.inner.shared;
+        let genesis = shared.genesis.clone();
+        let times = shared
+            .sync_times
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        LedgerInfo {
+            ledger_id: genesis.ledger_id,
+            origin: genesis.origin,
+            created_at: genesis.created_at,
+            vkey: genesis.vkey,
+            head: shared.head(),
+            bytes_on_disk: files::bytes_under(&self.inner.dir),
+            sync_micros_p50: times.percentile(50),
+            sync_micros_p99: times.percentile(99),
+        }
+    }
+
+    /// Becomes `Some` with the reason when the ledger took harm. It then takes nothing more for as long as
+    /// the process runs; opening it anew shows what really is on the disk.
+    pub fn poisoned(&self) -> watch::Receiver<Option<String>> {
+        self.inner.shared.poison.subscribe()
+    }
+
+    /// Commits what has queued up and lets go of the files. Everything afterwards is refused.
+    pub async fn close(&self) {
+        let (reply, closed) = oneshot::channel();
+        if let Some(queue) = &self.inner.queue
+            && queue.send(Request::Close(reply)).await.is_ok()
+        {
+            // No answer means that the committer is gone, which is what was wanted.
+            let _ = closed.await;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The ledger: an append-only, hash-chained log of events, and everything else follows from it.
+//!
+//! One thread, the committer, owns the chain. Writers queue; it checks where each stream has to be,
+//! links the events, writes one batch, syncs it and only then answers. What is answered for is durable:
+//! after a crash, a power loss or `kill -9` it is there, and opening proves it by checking every link.
+//!
+//! Three words are used strictly. An event is *appended* when a writer handed it in, *committed* when it
+//! has its place in the chain, and *durable* when the disk has confirmed it. Readers and subscribers see
+//! durable events only, up to the watermark ([`Ledger::head`]).
+//!
+//! What this crate refuses: to go on after a failed sync (the ledger is then [poisoned][Ledger::poisoned]
+//! for good and the process has to start anew), to open a ledger in which a single byte under a hash has
+//! changed, and to know what any event means.
+
+mod append;
+mod blobs;
+mod committer;
+mod environment;
+mod error;
+mod export;
+mod files;
+mod group;
+mod head_file;
+mod idempotency;
+mod keys;
+mod ledger;
+mod memory;
+mod open;
+mod prepare;
+mod rebuild;
+mod record;
+mod shared;
+mod signing_key;
+mod store;
+mod subscribe;
+mod sync_times;
+
+pub use append::APPEND_BYTES_MAX;
+pub use append::APPEND_EVENTS_MAX;
+pub use append::ATTACHMENT_BYTES_MAX;
+pub use append::Append;
+pub use append::AppendError;
+pub use append::Appended;
+pub use append::ExpectedVersion;
+pub use append::NewEvent;
+pub use append::PayloadError;
+pub use append::StreamAppend;
+pub use blobs::BLOB_BYTES_MAX;
+pub use blobs::BlobDigest;
+pub use blobs::BlobError;
+pub use environment::Clock;
+pub use environment::Disk;
+pub use environment::Entropy;
+pub use environment::Environment;
+pub use error::OpenError;
+pub use error::ReadError;
+pub use export::ExportScope;
+pub use ledger::Head;
+pub use ledger::Ledger;
+pub use ledger::LedgerInfo;
+pub use ledger::LedgerOptions;
+pub use ledger::Observer;
+pub use subscribe::Filter;
+pub use subscribe::Subscription;
+
+pub use fluxvm_verify::Actor;
+pub use fluxvm_verify::CommandId;
+pub use fluxvm_verify::CorrelationId;
+pub use fluxvm_verify::EventHash;
+pub use fluxvm_verify::EventId;
+pub use fluxvm_verify::EventKind;
+pub use fluxvm_verify::Genesis;
+pub use fluxvm_verify::GlobalSeq;
+pub use fluxvm_verify::Header;
+pub use fluxvm_verify::LedgerId;
+pub use fluxvm_verify::NameError;
+pub use fluxvm_verify::PAYLOAD_BYTES_MAX;
+pub use fluxvm_verify::Payload;
+pub use fluxvm_verify::Position;
+pub use fluxvm_verify::RecordedAt;
+pub use fluxvm_verify::RecordedEvent;
+pub use fluxvm_verify::StreamName;
+pub use fluxvm_verify::StreamVersion;

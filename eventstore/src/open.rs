@@ -1,0 +1,223 @@
+//! Opening a ledger, or founding one.
+//!
+//! The order of founding is the order in which things depend on each other: the store's files, the key,
+//! the genesis that names the key, the head file that vouches for the genesis. A crash in between leaves
+//! a beginning that the next opening completes; a ledger that has a head file is never founded again.
+
+use std::sync::Arc;
+
+use fluxvm_verify::Genesis;
+use fluxvm_verify::LedgerId;
+use fluxvm_verify::Position;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+
+use crate::Environment;
+use crate::Head;
+use crate::LedgerOptions;
+use crate::Observer;
+use crate::OpenError;
+use crate::blobs::BlobStore;
+use crate::committer::Committer;
+use crate::committer::QUEUE_APPENDS_MAX;
+use crate::committer::Request;
+use crate::head_file::HeadFile;
+use crate::keys;
+use crate::rebuild::rebuild;
+use crate::shared::Shared;
+use crate::signing_key;
+use crate::store::Store;
+use crate::store::StoreError;
+
+/// The format of ledgers that this program writes, and the newest that it reads.
+const LEDGER_FORMAT: u16 = 1;
+
+/// What an open ledger consists of, before anyone has a handle on it.
+pub(crate) struct Opened {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: mpsc::Sender<Request>,
+    pub(crate) committer: Committer,
+}
+
+pub(crate) fn open(
+    options: &LedgerOptions,
+    mut observer: Observer,
+    environment: Environment,
+) -> Result<Opened, OpenError> {
+    let disk = Arc::clone(&environment.disk);
+    let store = Store::open(&options.dir, options.cache_bytes, Arc::clone(&disk))?;
+    let blobs = BlobStore::open(&options.blobs_dir, disk)?;
+    let noted = HeadFile::open(&options.dir)?;
+    let genesis = match read_genesis(&store)? {
+        Some(genesis) => genesis,
+        None => found(
+            options,
+            &store,
+            noted.as_ref().map(|(_, head)| *head),
+            &environment,
+        )?,
+    };
+    check_key(options, &genesis)?;
+
+    let start = Head {
+        position: Position::START,
+        hash: genesis.hash(),
+    };
+    let noted_head = noted.as_ref().map(|(_, head)| *head);
+    if noted_head.is_some_and(|head| head.position == start.position && head != start) {
+        return Err(OpenError::GenesisDamaged {
+            reason: "it is not the one that the head file was made for".to_owned(),
+        });
+    }
+    let rebuilt = rebuild(&store, &blobs, start.hash, noted_head, &mut observer)?;
+    let head_file = match noted {
+        Some((head_file, _)) => head_file,
+        None => {
+            if rebuilt.head != start {
+                tracing::warn!("the head file is missing: nothing vouches for the ledger's end");
+            }
+            HeadFile::create(&options.dir, rebuilt.head, &*environment.disk)?
+        }
+    };
+
+    let (watermark, watermark_receiver) = watch::channel(rebuilt.head);
+    let (queue, queue_receiver) = mpsc::channel(QUEUE_APPENDS_MAX);
+    let memory = rebuilt.memory;
+    let shared = Shared::new(
+        genesis,
+        environment,
+        store,
+        blobs,
+        memory,
+        watermark_receiver,
+    );
+    let shared = Arc::new(shared);
+    let committer = Committer {
+        shared: Arc::clone(&shared),
+        queue: queue_receiver,
+        watermark,
+        observer,
+        commands: rebuilt.commands,
+        head_file,
+        head: rebuilt.head,
+        last_recorded_at: rebuilt.last_recorded_at,
+        closing: Vec::new(),
+    };
+    Ok(Opened {
+        shared,
+        queue,
+        committer,
+    })
+}
+
+/// The genesis in the store; `None` where the store is empty.
+fn read_genesis(store: &Store) -> Result<Option<Genesis>, OpenError> {
+    let damaged = |reason: &str| OpenError::GenesisDamaged {
+        reason: reason.to_owned(),
+    };
+    let format = store.get(keys::FORMAT).map_err(store_failed)?;
+    let genesis = store.get(keys::GENESIS).map_err(store_failed)?;
+    let (format, genesis) = match (format, genesis) {
+        (Some(format), Some(genesis)) => (format, genesis),
+        (Some(format), None) => (format, Default::default()),
+        (None, Some(_)) => return Err(damaged("the ledger's format is missing")),
+        (None, None) => {
+            return match store.records(Position::START).next() {
+                Some(_) => Err(damaged("there are events and no genesis")),
+                None => Ok(None),
+            };
+        }
+    };
+    let found = u16::from_be_bytes(
+        format
+            .as_ref()
+            .try_into()
+            .map_err(|_| damaged("the ledger's format is not a number"))?,
+    );
+    // A newer ledger may have its genesis elsewhere, so this comes before anything is read of it.
+    if found > LEDGER_FORMAT {
+        return Err(OpenError::UnsupportedFormat {
+            found,
+            supported: LEDGER_FORMAT,
+        });
+    }
+    if found == 0 {
+        return Err(damaged("the ledger's format is zero"));
+    }
+    let genesis = Genesis::decode(&genesis).map_err(|e| damaged(&e.to_string()))?;
+    Ok(Some(genesis))
+}
+
+/// Begins a new ledger in an empty store.
+fn found(
+    options: &LedgerOptions,
+    store: &Store,
+    noted: Option<Head>,
+    environment: &Environment,
+) -> Result<Genesis, OpenError> {
+    if let Some(noted) = noted {
+        // There was a ledger here: its store has lost everything.
+        return Err(OpenError::TailMissing {
+            recorded: noted.position,
+            found: Position::START,
+        });
+    }
+    let mut id = [0; 16];
+    environment
+        .entropy
+        .fill(&mut id)
+        .map_err(OpenError::io(&options.dir))?;
+    let mut genesis = Genesis {
+        ledger_id: LedgerId::new(uuid::Builder::from_random_bytes(id).into_uuid()),
+        origin: options.origin.clone(),
+        created_at: environment.clock.now(),
+        vkey: "not-known-yet".to_owned(),
+    };
+    // An origin that cannot be is refused before a key is made for it.
+    genesis.check()?;
+    let key = &options.signing_key_file;
+    genesis.vkey = match key.exists() {
+        true => signing_key::load(key)?,
+        false => signing_key::create(key, &options.origin, environment)?,
+    };
+    if !genesis.vkey.starts_with(&format!("{}+", genesis.origin)) {
+        let reason = "it is a key for another origin";
+        return Err(OpenError::SigningKey {
+            path: key.clone(),
+            reason,
+        });
+    }
+    let format = LEDGER_FORMAT.to_be_bytes().to_vec();
+    let writes = vec![
+        (keys::FORMAT.to_vec(), format),
+        (keys::GENESIS.to_vec(), genesis.encode()),
+    ];
+    store.commit(writes).map_err(store_failed)?;
+    Ok(genesis)
+}
+
+fn check_key(options: &LedgerOptions, genesis: &Genesis) -> Result<(), OpenError> {
+    let path = &options.signing_key_file;
+    if !path.exists() {
+        let reason = "it is missing, and the ledger's events are bound to it";
+        return Err(OpenError::SigningKey {
+            path: path.clone(),
+            reason,
+        });
+    }
+    let found = signing_key::load(path)?;
+    if found == genesis.vkey {
+        return Ok(());
+    }
+    Err(OpenError::SigningKeyDiffers {
+        path: path.clone(),
+        expected: genesis.vkey.clone(),
+        found,
+    })
+}
+
+fn store_failed(error: StoreError) -> OpenError {
+    OpenError::Store {
+        reason: error.to_string(),
+    }
+}
