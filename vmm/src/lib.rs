@@ -20,7 +20,7 @@ pub use capabilities::{Capabilities, Network, UserNamespace};
 pub use error::{
     AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError, SpecError,
 };
-pub use procbox::ProcboxOptions;
+pub use procbox::{Procbox, ProcboxOptions, become_subreaper};
 pub use spec::{
     GUEST_PATH_BYTES_MAX, GuestPath, HOSTNAME_BYTES_MAX, IMAGE_NAME_BYTES_MAX, ImageName, ImageRef,
     SandboxId, SandboxSpec,

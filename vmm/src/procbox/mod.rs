@@ -1,6 +1,255 @@
 //! The engine that needs no virtual machine: Linux namespaces over an overlay root.
+//!
+//! **What a sandbox is.** A process tree in its own user, mount, process, network, host name, IPC and
+//! control group namespaces, on a root file system of its own, with the guest daemon as process 1. It
+//! outlives the daemon that made it; a later daemon finds it by its record and takes it over.
+//!
+//! **What it promises.** Root inside is never root of the host: it is a user of a range kept for
+//! sandboxes or, when an ordinary user runs the daemon, that user. It reads of the host what any
+//! unprivileged user may read (an ordinary user's daemon: what that user may read), and nothing from
+//! homes, temporary folders, sockets and this system's state. It changes nothing of the host. Its network
+//! is its own loopback. Removing it leaves no process, mount, control group, socket or file.
+//!
+//! **What it does not promise.** It shares the host's kernel. It has no disk quota. For an ordinary user,
+//! the user's supplementary groups still count when the host's files are read, and limits are enforced
+//! only where control groups are delegated; [`Capabilities`] says so.
+//!
+//! **Why a launcher.** Namespaces are made by a small program with one thread ([`wire`] is its dialogue).
+//! The daemon never forks itself, mounts nothing and changes no credentials.
 
+mod cgroup;
+mod create;
+mod engine;
+mod folder;
+mod host_view;
+mod launch;
 mod options;
+mod process;
+mod record;
+mod remove;
+mod sandbox;
+mod skeleton;
+mod sys;
+mod tree;
 pub mod wire;
 
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_client::{AgentdClient, UnixConnector};
+use async_trait::async_trait;
+
 pub use options::{ProcboxOptions, UID_BASE_DEFAULT, UID_COUNT_DEFAULT};
+pub use sys::become_subreaper;
+
+use crate::backend::{Backend, Removal, Sandbox};
+use crate::capabilities::Capabilities;
+use crate::error::{AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError};
+use crate::spec::{SandboxId, SandboxSpec};
+use engine::Engine;
+use process::Process;
+use record::Record;
+use sandbox::ProcboxSandbox;
+
+/// How long a sandbox that is being taken over may take to say that it is well.
+const ADOPT_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The engine. Clones share everything.
+#[derive(Clone)]
+pub struct Procbox {
+    engine: Arc<Engine>,
+}
+
+impl fmt::Debug for Procbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Procbox")
+            .field("options", &self.engine.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Procbox {
+    /// Looks at the host, builds the shared layers and makes a trial sandbox (some ten milliseconds,
+    /// blocking). What works then is what [`Backend::capabilities`] says.
+    ///
+    /// # Errors
+    ///
+    /// A program or folder that cannot be used, or a host on which no sandbox can be made.
+    pub fn new(options: ProcboxOptions) -> Result<Self, ProbeError> {
+        Ok(Self {
+            engine: Arc::new(Engine::open(options)?),
+        })
+    }
+
+    fn sandbox(&self, id: SandboxId, held: Held) -> Arc<dyn Sandbox> {
+        Arc::new(ProcboxSandbox::new(id, held, Arc::clone(&self.engine)))
+    }
+}
+
+/// What an open sandbox is made of.
+struct Held {
+    process: Arc<Process>,
+    client: AgentdClient,
+    cgroups: Vec<std::path::PathBuf>,
+}
+
+#[async_trait]
+impl Backend for Procbox {
+    fn name(&self) -> &'static str {
+        "procbox"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities.clone()
+    }
+
+    async fn create(&self, spec: SandboxSpec) -> Result<Arc<dyn Sandbox>, CreateError> {
+        let id = spec.id;
+        let engine = Arc::clone(&self.engine);
+        let asked = spec.clone();
+        let started = blocking(move || {
+            asked.validate().map_err(|error| CreateError {
+                stage: CreateStage::Spec,
+                source: CreateFault::Spec(error),
+                hint: None,
+            })?;
+            create::start(&engine, &asked, engine.lower(&asked.image)?, false)
+        });
+        let started = started.await.map_err(lost)??;
+        let watched = Arc::clone(&started.process).watch();
+        let bootstrapped = match watched {
+            Ok(()) => started.bootstrap(&spec).await,
+            Err(error) => Err(launch::os(
+                CreateStage::Bootstrap,
+                "watching its process",
+                error,
+            )),
+        };
+        if let Err(error) = bootstrapped {
+            blocking(move || started.discard()).await.map_err(lost)?;
+            return Err(error);
+        }
+        let (process, client, cgroups) = started.keep();
+        self.engine.hold(id, &process);
+        Ok(self.sandbox(
+            id,
+            Held {
+                process,
+                client,
+                cgroups,
+            },
+        ))
+    }
+
+    async fn adopt(&self, id: &SandboxId) -> Result<Arc<dyn Sandbox>, AdoptError> {
+        let (id, engine) = (*id, Arc::clone(&self.engine));
+        let found = blocking(move || find(&engine, &id)).await;
+        let (held, fresh) = found.map_err(|source| AdoptError::Io { id, source })??;
+        if fresh {
+            let watched = Arc::clone(&held.process).watch();
+            watched.map_err(|source| AdoptError::Io { id, source })?;
+        }
+        let asked = tokio::time::timeout(ADOPT_WAIT_MAX, held.client.health());
+        let health = asked
+            .await
+            .unwrap_or(Err(agentd_client::ClientError::Timeout));
+        let health = health.map_err(|source| AdoptError::Unresponsive { id, source })?;
+        if !health.bootstrapped {
+            let detail = "its guest daemon has no token".to_owned();
+            return Err(AdoptError::HalfMade { id, detail });
+        }
+        self.engine.hold(id, &held.process);
+        Ok(self.sandbox(id, held))
+    }
+
+    async fn list(&self) -> io::Result<Vec<SandboxId>> {
+        let engine = Arc::clone(&self.engine);
+        blocking(move || engine.list()).await?
+    }
+
+    async fn remove(&self, id: &SandboxId) -> Result<Removal, RemoveError> {
+        remove(&self.engine, *id).await
+    }
+}
+
+/// Removes a sandbox; its files go in the background, out of sight already.
+async fn remove(engine: &Arc<Engine>, id: SandboxId) -> Result<Removal, RemoveError> {
+    let remains = engine.remains(&id);
+    let removed = blocking(move || remains.remove()).await;
+    let failed = |source| RemoveError {
+        id,
+        what: "waiting for the removal".to_owned(),
+        source,
+    };
+    let (removal, trash) = removed.map_err(failed)??;
+    if let Some(trash) = trash {
+        drop(tokio::task::spawn_blocking(move || {
+            if let Err(error) = tree::remove_tree(&trash) {
+                tracing::warn!(%id, %error, "a removed sandbox's files could not be removed yet");
+            }
+        }));
+    }
+    Ok(removal)
+}
+
+/// Finds a running sandbox by its record, and whether its process was not held before.
+fn find(engine: &Engine, id: &SandboxId) -> Result<(Held, bool), AdoptError> {
+    let id = *id;
+    let folder = engine.folder(&id);
+    if !folder.exists() {
+        return Err(AdoptError::Missing(id));
+    }
+    let half_made = |detail: String| AdoptError::HalfMade { id, detail };
+    let record = Record::read(&folder.path)
+        .map_err(|error| half_made(error.to_string()))?
+        .ok_or_else(|| half_made("it has no record".to_owned()))?;
+    let named = record
+        .process
+        .ok_or_else(|| half_made("it has no first process".to_owned()))?;
+    let token = folder
+        .read_token()
+        .map_err(|error| half_made(format!("its token: {error}")))?;
+    let (process, fresh) = match engine.live_process(&id) {
+        Some(process) => (process, false),
+        None => {
+            let found = Process::find(&named, &record.boot_id);
+            let found = found.map_err(|source| AdoptError::Io { id, source })?;
+            let detail = format!("process {} has ended", named.pid);
+            (
+                Arc::new(found.ok_or(AdoptError::Dead { id, detail })?),
+                true,
+            )
+        }
+    };
+    if !process.alive() {
+        let detail = format!("process {} has ended", named.pid);
+        return Err(AdoptError::Dead { id, detail });
+    }
+    let client = AgentdClient::new(Arc::new(UnixConnector::new(folder.socket())), token);
+    Ok((
+        Held {
+            process,
+            client,
+            cgroups: record.cgroups,
+        },
+        fresh,
+    ))
+}
+
+/// Runs something that blocks on a thread made for that.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(io::Error::other)
+}
+
+fn lost(source: io::Error) -> CreateError {
+    let what = "waiting for the thread that makes it".to_owned();
+    CreateError {
+        stage: CreateStage::Launcher,
+        source: CreateFault::Os { what, source },
+        hint: None,
+    }
+}

@@ -1,0 +1,338 @@
+//! Making one sandbox: the blocking part up to a running guest daemon, then its bootstrap.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use agentd_client::protocol::RunHookPayload;
+use agentd_client::{AgentToken, AgentdClient, UnixConnector};
+
+use super::engine::Engine;
+use super::launch::{Launch, os};
+use super::process::Process;
+use super::record::{ProcessRecord, Record, boot_id};
+use super::remove::Remains;
+use super::tree::remove_tree;
+use super::wire::{LISTEN_FD, LaunchFacts, LaunchRequest, Lower, Users};
+use crate::error::{CreateError, CreateFault, CreateStage};
+use crate::spec::SandboxSpec;
+
+/// How long a fresh guest daemon may take to accept its token. It takes a millisecond; a host that
+/// swaps takes seconds.
+const BOOTSTRAP_WAIT_MAX: Duration = Duration::from_secs(15);
+/// Output of one command kept for readers that come back: what a fast command prints in a few
+/// milliseconds, so that a short pause of the daemon loses nothing.
+const STREAM_BUFFER_BYTES: &str = "4194304";
+/// What commands find in their environment unless the caller says otherwise.
+const GUEST_ENV: [(&str, &str); 3] = [
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    (
+        "PATH",
+        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    ),
+];
+
+/// A sandbox whose guest daemon was started. Unless it is kept, dropping it removes everything.
+pub(super) struct HalfMade {
+    remains: Option<Remains>,
+}
+
+impl HalfMade {
+    fn new(remains: Remains) -> Self {
+        Self {
+            remains: Some(remains),
+        }
+    }
+
+    /// It is whole: nothing is removed any more.
+    pub(super) fn keep(mut self) {
+        self.remains = None;
+    }
+
+    /// Removes everything now, blocking.
+    pub(super) fn remove_now(mut self) {
+        if let Some(remains) = self.remains.take() {
+            clean(&remains);
+        }
+    }
+
+    fn holds(&mut self, process: &Arc<Process>) {
+        if let Some(remains) = &mut self.remains {
+            remains.process = Some(Arc::clone(process));
+        }
+    }
+}
+
+impl Drop for HalfMade {
+    fn drop(&mut self) {
+        let Some(remains) = self.remains.take() else {
+            return;
+        };
+        // Dropped because nobody waits for it any more: then nobody's thread may be blocked for it.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(move || clean(&remains))),
+            Err(_) => clean(&remains),
+        }
+    }
+}
+
+fn clean(remains: &Remains) {
+    let removed = remains
+        .remove()
+        .map_err(|error| error.to_string())
+        .and_then(|(_, trash)| {
+            trash.map_or(Ok(()), |path| {
+                remove_tree(&path).map_err(|error| error.to_string())
+            })
+        });
+    if let Err(error) = removed {
+        tracing::warn!(id = %remains.id, %error, "a half-made sandbox could not be removed yet");
+    }
+}
+
+/// What the blocking part hands over.
+pub(super) struct Started {
+    half_made: HalfMade,
+    pub(super) process: Arc<Process>,
+    client: AgentdClient,
+    cgroups: Vec<PathBuf>,
+    facts: LaunchFacts,
+    token: AgentToken,
+    launch: Launch,
+}
+
+/// Makes everything up to the started guest daemon. On failure everything is gone when this returns.
+pub(super) fn start(
+    engine: &Engine,
+    spec: &SandboxSpec,
+    (skeleton, lower): (String, Lower),
+    trial: bool,
+) -> Result<Started, CreateError> {
+    let remains = engine.remains(&spec.id);
+    remains
+        .folder
+        .create()
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => CreateError {
+                stage: CreateStage::Folder,
+                source: CreateFault::AlreadyExists(spec.id),
+                hint: None,
+            },
+            _ => os(CreateStage::Folder, "making the sandbox's folder", error),
+        })?;
+    let mut half_made = HalfMade::new(remains);
+    match start_in_folder(engine, spec, skeleton, lower, trial, &mut half_made) {
+        Ok(parts) => Ok(parts.with(half_made)),
+        Err(error) => {
+            half_made.remove_now();
+            Err(error)
+        }
+    }
+}
+
+struct Parts {
+    process: Arc<Process>,
+    client: AgentdClient,
+    cgroups: Vec<PathBuf>,
+    facts: LaunchFacts,
+    token: AgentToken,
+    launch: Launch,
+}
+
+impl Parts {
+    fn with(self, half_made: HalfMade) -> Started {
+        let Self {
+            process,
+            client,
+            cgroups,
+            facts,
+            token,
+            launch,
+        } = self;
+        Started {
+            half_made,
+            process,
+            client,
+            cgroups,
+            facts,
+            token,
+            launch,
+        }
+    }
+}
+
+fn start_in_folder(
+    engine: &Engine,
+    spec: &SandboxSpec,
+    skeleton: String,
+    lower: Lower,
+    trial: bool,
+    half_made: &mut HalfMade,
+) -> Result<Parts, CreateError> {
+    let folder = engine.folder(&spec.id);
+    let in_folder = |what: &'static str| move |error| os(CreateStage::Folder, what, error);
+    let mut record =
+        record(engine, spec, &skeleton, &lower).map_err(in_folder("reading the boot's id"))?;
+    record
+        .write(&folder.path)
+        .map_err(in_folder("writing its record"))?;
+    engine
+        .cgroups
+        .create(spec)
+        .map_err(|(what, error)| os(CreateStage::Cgroup, what, error))?;
+    folder
+        .create_layers(engine.users)
+        .map_err(in_folder("making its layers"))?;
+    let listener: UnixListener = folder.listen().map_err(in_folder("binding its socket"))?;
+    let log = folder.create_log().map_err(in_folder("making its log"))?;
+    let request = LaunchRequest {
+        folder: folder.path.clone(),
+        skeleton,
+        lower,
+        users: engine.users,
+        cgroup_procs: record
+            .cgroups
+            .iter()
+            .map(|group| group.join("cgroup.procs"))
+            .collect(),
+        hostname: spec.hostname.clone(),
+        workspace: spec.workspace.as_str().to_owned(),
+        env: agentd_env(),
+        trial,
+    };
+    let mut launch = Launch::start(&engine.options.launcher, &request, &listener, log)?;
+    let token = folder
+        .create_token()
+        .map_err(in_folder("writing its token"))?;
+    let process = Arc::new(launch.spawned()?);
+    half_made.holds(&process);
+    let named = ProcessRecord::of(process.pid);
+    record.process = Some(named.map_err(in_folder("looking at its first process"))?);
+    record
+        .write(&folder.path)
+        .map_err(in_folder("writing its record"))?;
+    launch.go()?;
+    let facts = launch.ready()?;
+    let connector = Arc::new(UnixConnector::new(folder.socket()));
+    let client = AgentdClient::new(connector, token.clone());
+    Ok(Parts {
+        process,
+        client,
+        cgroups: record.cgroups,
+        facts,
+        token,
+        launch,
+    })
+}
+
+fn record(
+    engine: &Engine,
+    spec: &SandboxSpec,
+    skeleton: &str,
+    lower: &Lower,
+) -> io::Result<Record> {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    Ok(Record {
+        format: Record::format(),
+        id: spec.id,
+        image: spec.image.clone(),
+        uid_base: match engine.users {
+            Users::Shifted { base, .. } => Some(base),
+            Users::Single { .. } => None,
+        },
+        skeleton: skeleton.to_owned(),
+        grafts: match lower {
+            Lower::HostFolders(folders) => folders.clone(),
+            Lower::HostRoot | Lower::Image(_) => Vec::new(),
+        },
+        cgroups: engine.cgroups.folders(&spec.id),
+        boot_id: boot_id()?,
+        created_at_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        process: None,
+    })
+}
+
+/// The guest daemon's own environment; that of commands goes with the token.
+fn agentd_env() -> Vec<(String, String)> {
+    let own = [
+        ("AGENTD_LISTEN_FD", LISTEN_FD.to_string()),
+        ("AGENTD_REPAIR_IDENTITY", "false".to_owned()),
+        ("AGENTD_STREAM_BUFFER_BYTES", STREAM_BUFFER_BYTES.to_owned()),
+    ];
+    let own = own
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
+    own.chain(GUEST_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())))
+        .collect()
+}
+
+impl Started {
+    /// Gives the guest daemon its token and the commands' environment.
+    pub(super) async fn bootstrap(&self, spec: &SandboxSpec) -> Result<(), CreateError> {
+        let mut payload = RunHookPayload::new(self.token.clone());
+        payload
+            .env
+            .extend(GUEST_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        payload.env.extend(spec.env.clone());
+        let asked = tokio::time::timeout(BOOTSTRAP_WAIT_MAX, self.client.run_hook(&payload));
+        let answer = tokio::select! {
+            biased;
+            answer = asked => answer.unwrap_or(Err(agentd_client::ClientError::Timeout)),
+            // Its socket would take a connection and never answer it.
+            _ = self.process.exited() => Err(agentd_client::ClientError::Disconnected),
+        };
+        answer.map_err(|error| CreateError {
+            stage: CreateStage::Bootstrap,
+            source: if self.process.alive() {
+                CreateFault::Guest(error)
+            } else {
+                CreateFault::GuestDied {
+                    log: self.log_tail(),
+                }
+            },
+            hint: None,
+        })
+    }
+
+    fn log_tail(&self) -> String {
+        let remains = self.half_made.remains.as_ref();
+        remains
+            .map(|remains| remains.folder.log_tail())
+            .unwrap_or_default()
+    }
+
+    /// Lets go of what only creation needed; the sandbox stays.
+    pub(super) fn keep(self) -> (Arc<Process>, AgentdClient, Vec<PathBuf>) {
+        let Self {
+            half_made,
+            process,
+            client,
+            cgroups,
+            launch,
+            ..
+        } = self;
+        half_made.keep();
+        // The launcher is ending; waiting for it is nobody's hurry.
+        drop(tokio::task::spawn_blocking(move || drop(launch)));
+        (process, client, cgroups)
+    }
+
+    /// What the launcher had to do without.
+    pub(super) fn facts(&self) -> &LaunchFacts {
+        &self.facts
+    }
+
+    /// Removes everything, blocking.
+    pub(super) fn discard(self) {
+        let Self {
+            half_made, launch, ..
+        } = self;
+        drop(launch);
+        half_made.remove_now();
+    }
+}

@@ -1,0 +1,340 @@
+//! What all sandboxes of one engine share: where things are, what this host can do, what is running.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use nix::unistd::{AccessFlags, access, getegid, geteuid};
+
+use super::cgroup::{Cgroups, Controller};
+use super::create;
+use super::folder::{Folder, agents_dir, private_folder};
+use super::host_view::{FolderPlan, hidden_paths, plan_folders};
+use super::launch::os;
+use super::options::ProcboxOptions;
+use super::process::Process;
+use super::record::Record;
+use super::remove::{Remains, sweep_trash};
+use super::skeleton::{self, Below};
+use super::tree::remove_tree;
+use super::wire::{LaunchFacts, Lower, Users};
+use crate::capabilities::{Capabilities, Network, UserNamespace};
+use crate::error::{CreateError, CreateFault, CreateStage, ProbeError};
+use crate::spec::{ImageRef, SandboxId, SandboxSpec};
+
+/// The shared part of a [`Procbox`](super::Procbox) and its sandboxes.
+pub(super) struct Engine {
+    pub(super) options: ProcboxOptions,
+    pub(super) users: Users,
+    pub(super) cgroups: Cgroups,
+    pub(super) capabilities: Capabilities,
+    image_skeleton: String,
+    host_skeleton: String,
+    plan: Option<FolderPlan>,
+    /// Why the host's root cannot be taken here.
+    no_host_root: Option<String>,
+    live: Mutex<HashMap<SandboxId, Weak<Process>>>,
+}
+
+impl Engine {
+    /// Looks at the host, builds the shared layers and proves with a trial sandbox that all of it works.
+    pub(super) fn open(mut options: ProcboxOptions) -> Result<Self, ProbeError> {
+        let agentd = fs::read(&options.agentd)
+            .map_err(|source| program("the guest daemon", &options.agentd, source))?;
+        access(&options.launcher, AccessFlags::X_OK)
+            .map_err(|errno| program("the launcher", &options.launcher, errno.into()))?;
+        options.sandboxes_dir = usable_folder(&options.sandboxes_dir)?;
+        options.images_dir = usable_folder(&options.images_dir)?;
+        options.secrets_dir = usable_folder(&options.secrets_dir)?;
+        usable_folder(&agents_dir(&options.secrets_dir))?;
+        let users = match geteuid().as_raw() {
+            0 => Users::Shifted {
+                base: options.uid_base,
+                count: options.uid_count,
+            },
+            uid => Users::Single {
+                uid,
+                gid: getegid().as_raw(),
+            },
+        };
+        let mut masked = options.masked_paths.clone();
+        masked.extend(
+            [
+                &options.sandboxes_dir,
+                &options.images_dir,
+                &options.secrets_dir,
+            ]
+            .map(Clone::clone),
+        );
+        let hidden = hidden_paths(&masked);
+        let plan = matches!(users, Users::Single { .. })
+            .then(|| plan_folders(&hidden, &options.sandboxes_dir));
+        let below = match &plan {
+            None => Below::HostRoot { hidden },
+            Some(plan) => Below::HostFolders {
+                hidden,
+                plan: plan.clone(),
+            },
+        };
+        let build = |below: &Below| {
+            skeleton::build(&options.sandboxes_dir, &agentd, users, below).map_err(|source| {
+                ProbeError::Folder {
+                    path: options.sandboxes_dir.clone(),
+                    source,
+                }
+            })
+        };
+        let (image_skeleton, host_skeleton) = (build(&Below::Image)?, build(&below)?);
+        let cgroups = Cgroups::detect();
+        let capabilities = capabilities(users, &cgroups);
+        let live = Mutex::default();
+        let mut engine = Self {
+            options,
+            users,
+            cgroups,
+            capabilities,
+            image_skeleton,
+            host_skeleton,
+            plan,
+            no_host_root: None,
+            live,
+        };
+        engine.sweep();
+        engine.prove()?;
+        Ok(engine)
+    }
+
+    /// Makes a trial sandbox and writes down what it had to do without.
+    fn prove(&mut self) -> Result<(), ProbeError> {
+        let host_root = match self.trial(self.host_root()) {
+            Ok(facts) => {
+                self.note(&facts);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        // Without the host's root, images may still do: this host is then good for those. The images
+        // folder is an image enough to try.
+        let lower = Lower::Image(self.options.images_dir.clone());
+        let Ok(facts) = self.trial(Ok((self.image_skeleton.clone(), lower))) else {
+            return Err(ProbeError::Trial(host_root));
+        };
+        self.capabilities.host_root_writable = false;
+        self.capabilities
+            .degraded
+            .push(format!("only named images can be used: {host_root}"));
+        self.no_host_root = Some(host_root.to_string());
+        self.note(&facts);
+        Ok(())
+    }
+
+    fn trial(
+        &self,
+        lower: Result<(String, Lower), CreateError>,
+    ) -> Result<LaunchFacts, CreateError> {
+        let spec = SandboxSpec::new(SandboxId::random());
+        let started = create::start(self, &spec, lower?, true)?;
+        let facts = started.facts().clone();
+        started.discard();
+        Ok(facts)
+    }
+
+    fn note(&mut self, facts: &LaunchFacts) {
+        let degraded = &mut self.capabilities.degraded;
+        if let Some(why) = &facts.owners_not_shifted {
+            self.capabilities.host_root_writable = false;
+            degraded.push(format!(
+                "files of the lower file system belong to nobody inside and cannot be changed ({why})"
+            ));
+        }
+        if let Some(why) = &facts.no_sysfs {
+            degraded.push(format!("/sys is empty inside ({why})"));
+        }
+        if !facts.missing_devices.is_empty() {
+            degraded.push(format!(
+                "missing inside: {}",
+                facts.missing_devices.join(", ")
+            ));
+        }
+        if let Some(left_out) = self
+            .plan
+            .as_ref()
+            .map(|plan| plan.left_out)
+            .filter(|n| *n > 0)
+        {
+            degraded.push(format!(
+                "{left_out} of the host's folders are not seen inside"
+            ));
+        }
+    }
+
+    /// The skeleton and the lower file system of an image.
+    pub(super) fn lower(&self, image: &ImageRef) -> Result<(String, Lower), CreateError> {
+        let name = match image {
+            ImageRef::HostRoot => return self.host_root(),
+            ImageRef::Named(name) => name,
+        };
+        let path = self.options.images_dir.join(name.as_str()).join("rootfs");
+        if path.is_dir() {
+            return Ok((self.image_skeleton.clone(), Lower::Image(path)));
+        }
+        Err(CreateError {
+            stage: CreateStage::Image,
+            source: CreateFault::ImageMissing {
+                name: name.clone(),
+                path,
+            },
+            hint: Some("an image is a root file system's folder in <images>/<name>/rootfs".into()),
+        })
+    }
+
+    fn host_root(&self) -> Result<(String, Lower), CreateError> {
+        if let Some(why) = &self.no_host_root {
+            let source = io::Error::new(io::ErrorKind::Unsupported, why.clone());
+            return Err(os(
+                CreateStage::Image,
+                "taking the host's root (use a named image)",
+                source,
+            ));
+        }
+        let lower = match &self.plan {
+            Some(plan) => Lower::HostFolders(plan.grafts.clone()),
+            None => Lower::HostRoot,
+        };
+        Ok((self.host_skeleton.clone(), lower))
+    }
+
+    pub(super) fn folder(&self, id: &SandboxId) -> Folder {
+        Folder::new(&self.options.sandboxes_dir, &self.options.secrets_dir, id)
+    }
+
+    pub(super) fn remains(&self, id: &SandboxId) -> Remains {
+        Remains {
+            id: *id,
+            folder: self.folder(id),
+            cgroups: self.cgroups.folders(id),
+            process: self.live_process(id),
+        }
+    }
+
+    /// The process of a sandbox that this engine already holds.
+    pub(super) fn live_process(&self, id: &SandboxId) -> Option<Arc<Process>> {
+        self.live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(id)
+            .and_then(Weak::upgrade)
+    }
+
+    pub(super) fn hold(&self, id: SandboxId, process: &Arc<Process>) {
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        live.retain(|_, held| held.strong_count() > 0);
+        live.insert(id, Arc::downgrade(process));
+    }
+
+    /// Every folder that bears a sandbox's name.
+    pub(super) fn list(&self) -> io::Result<Vec<SandboxId>> {
+        let mut found: BTreeSet<SandboxId> = BTreeSet::new();
+        for entry in fs::read_dir(&self.options.sandboxes_dir)? {
+            found.extend(
+                entry?
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse::<SandboxId>().ok()),
+            );
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on.
+    fn sweep(&self) {
+        let dir = &self.options.sandboxes_dir;
+        if let Err(error) = sweep_trash(dir).and_then(|()| self.sweep_skeletons(dir)) {
+            tracing::warn!(%error, "leftovers of removed sandboxes could not be removed yet");
+        }
+    }
+
+    fn sweep_skeletons(&self, dir: &Path) -> io::Result<()> {
+        let mut used = BTreeSet::from([self.image_skeleton.clone(), self.host_skeleton.clone()]);
+        for id in self.list()? {
+            match Record::read(&self.folder(&id).path) {
+                Ok(Some(record)) => drop(used.insert(record.skeleton)),
+                Ok(None) => {}
+                // Something may stand on any of them.
+                Err(_) => return Ok(()),
+            }
+        }
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(skeleton::PREFIX) && !used.contains(&name) {
+                remove_tree(&entry.path())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn capabilities(users: Users, cgroups: &Cgroups) -> Capabilities {
+    let mut degraded = Vec::new();
+    let named = [
+        (Controller::Memory, "memory"),
+        (Controller::Pids, "processes"),
+        (Controller::Cpu, "processor time"),
+    ];
+    for (controller, name) in named {
+        if !cgroups.has(controller) {
+            degraded.push(format!(
+                "no limit on {name}: no control group for it can be made here"
+            ));
+        }
+    }
+    Capabilities {
+        snapshot: false,
+        restore: false,
+        fork: false,
+        pty: false,
+        memory_checkpoint: false,
+        memory_checkpoint_reason: Some("this engine takes no checkpoints".to_owned()),
+        confinement: false,
+        exec_allowlist: false,
+        http_policy: false,
+        memory_limit: cgroups.has(Controller::Memory),
+        process_limit: cgroups.has(Controller::Pids),
+        cpu_limit: cgroups.has(Controller::Cpu),
+        user_namespace: match users {
+            Users::Shifted { base, count } => UserNamespace::ShiftedRange { base, count },
+            Users::Single { .. } => UserNamespace::SingleUser,
+        },
+        host_root_writable: matches!(users, Users::Shifted { .. }),
+        network: Network::LoopbackOnly,
+        degraded,
+    }
+}
+
+fn program(what: &'static str, path: &Path, source: io::Error) -> ProbeError {
+    ProbeError::Program {
+        what,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Makes the folder unless it is there, and names it without links.
+fn usable_folder(path: &Path) -> Result<PathBuf, ProbeError> {
+    let failed = |source| ProbeError::Folder {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    match private_folder(path) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(failed(error)),
+    }
+    fs::canonicalize(path).map_err(failed)
+}

@@ -1,0 +1,217 @@
+//! The daemon's side of the dialogue with the launcher. Blocking: it runs on a thread that may wait.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, setsockopt,
+    socketpair,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use super::process::Process;
+use super::sys::pidfd_open;
+use super::wire::{GO, LaunchFacts, LaunchFailure, LaunchReport, LaunchRequest, MESSAGE_BYTES_MAX};
+use crate::error::{CreateError, CreateFault, CreateStage};
+
+/// How long the launcher may take for one answer. It waits for nobody but the kernel; a loaded host with a
+/// slow disk needs a second.
+const ANSWER_SECONDS_MAX: i64 = 20;
+
+/// A launcher at work. It dies with this value, and the first process with it unless that was started.
+pub(super) struct Launch {
+    child: Child,
+    control: OwnedFd,
+}
+
+impl Launch {
+    /// Starts the launcher and hands it the request.
+    pub(super) fn start(
+        launcher: &Path,
+        request: &LaunchRequest,
+        listener: &UnixListener,
+        log: File,
+    ) -> Result<Self, CreateError> {
+        let stage = CreateStage::Launcher;
+        let family = AddressFamily::Unix;
+        let (control, theirs) =
+            socketpair(family, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(|errno| os(stage, "a control socket", errno.into()))?;
+        setsockopt(
+            &control,
+            ReceiveTimeout,
+            &TimeVal::seconds(ANSWER_SECONDS_MAX),
+        )
+        .map_err(|errno| os(stage, "a time limit", errno.into()))?;
+        let bytes = serde_json::to_vec(request)
+            .map_err(|error| os(stage, "writing the request", io::Error::other(error)))?;
+        let fds = [listener.as_raw_fd(), log.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let slices = [IoSlice::new(&bytes)];
+        sendmsg::<()>(
+            control.as_raw_fd(),
+            &slices,
+            &rights,
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        )
+        .map_err(|errno| os(stage, "sending the request", errno.into()))?;
+        let child = Command::new(launcher)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log))
+            .spawn()
+            .map_err(|error| os(stage, format!("starting {}", launcher.display()), error))?;
+        Ok(Self { child, control })
+    }
+
+    /// Waits until the first process exists. It runs nothing of its own before [`Self::go`].
+    pub(super) fn spawned(&mut self) -> Result<Process, CreateError> {
+        match self.answer()? {
+            LaunchReport::Spawned { pid } => {
+                // The launcher is its parent and has not waited for it, so the number is still its own.
+                let pidfd = pidfd_open(pid)
+                    .map_err(|error| os(CreateStage::SandboxNamespace, "a pidfd", error))?;
+                Ok(Process::new(pid, pidfd))
+            }
+            LaunchReport::Failed(failure) => Err(failed(failure)),
+            LaunchReport::Ready(_) => Err(self.out_of_order()),
+        }
+    }
+
+    /// Lets the first process become the guest daemon.
+    pub(super) fn go(&mut self) -> Result<(), CreateError> {
+        let slices = [IoSlice::new(GO)];
+        match sendmsg::<()>(
+            self.control.as_raw_fd(),
+            &slices,
+            &[],
+            MsgFlags::MSG_NOSIGNAL,
+            None,
+        ) {
+            // A launcher that has already failed says why in its answer.
+            Ok(_) | Err(nix::errno::Errno::EPIPE) => Ok(()),
+            Err(errno) => Err(os(CreateStage::Launcher, "letting it go on", errno.into())),
+        }
+    }
+
+    /// Waits until it has.
+    pub(super) fn ready(&mut self) -> Result<LaunchFacts, CreateError> {
+        match self.answer()? {
+            LaunchReport::Ready(facts) => Ok(facts),
+            LaunchReport::Failed(failure) => Err(failed(failure)),
+            LaunchReport::Spawned { .. } => Err(self.out_of_order()),
+        }
+    }
+
+    fn answer(&mut self) -> Result<LaunchReport, CreateError> {
+        let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
+        let length = loop {
+            match recv(self.control.as_raw_fd(), &mut bytes, MsgFlags::empty()) {
+                Ok(length) => break length,
+                Err(nix::errno::Errno::EINTR) => {}
+                Err(nix::errno::Errno::EAGAIN) => {
+                    return Err(died(format!("no answer within {ANSWER_SECONDS_MAX} s")));
+                }
+                Err(errno) => return Err(os(CreateStage::Launcher, "its answer", errno.into())),
+            }
+        };
+        if length == 0 {
+            let status = self.child.wait().map(|status| status.to_string());
+            return Err(died(status.unwrap_or_else(|error| error.to_string())));
+        }
+        let text = bytes.get(..length).unwrap_or_default();
+        serde_json::from_slice(text).map_err(|error| died(error.to_string()))
+    }
+
+    fn out_of_order(&self) -> CreateError {
+        died("it answered out of order (is it of another version?)".to_owned())
+    }
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        // It has answered and ends by itself, or has failed; killing it then changes nothing, and waiting
+        // is what keeps it from staying a zombie.
+        let closed = nix::sys::socket::shutdown(
+            self.control.as_fd().as_raw_fd(),
+            nix::sys::socket::Shutdown::Both,
+        );
+        if closed.is_err() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn died(detail: String) -> CreateError {
+    CreateError {
+        stage: CreateStage::Launcher,
+        source: CreateFault::LauncherDied(detail),
+        hint: Some("its last words are in the daemon's log, if it had any".to_owned()),
+    }
+}
+
+fn failed(failure: LaunchFailure) -> CreateError {
+    os(
+        failure.stage,
+        failure.what,
+        io::Error::from_raw_os_error(failure.errno),
+    )
+}
+
+/// A refusal of the system, with what is known about its usual cause.
+pub(super) fn os(stage: CreateStage, what: impl Into<String>, source: io::Error) -> CreateError {
+    let hint = hint(stage, &source).map(str::to_owned);
+    CreateError {
+        stage,
+        source: CreateFault::Os {
+            what: what.into(),
+            source,
+        },
+        hint,
+    }
+}
+
+fn hint(stage: CreateStage, error: &io::Error) -> Option<&'static str> {
+    let errno = error.raw_os_error()?;
+    match (stage, errno) {
+        (CreateStage::LauncherNamespace | CreateStage::SandboxNamespace, libc::ENOSPC) => {
+            Some("raise the user.max_*_namespaces sysctls")
+        }
+        (
+            CreateStage::LauncherNamespace
+            | CreateStage::SandboxNamespace
+            | CreateStage::UserMap
+            | CreateStage::LowerLayers,
+            libc::EPERM | libc::EACCES | libc::EUSERS,
+        ) => Some(
+            "user namespaces must be allowed: see the sysctls user.max_user_namespaces, \
+             kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns",
+        ),
+        (_, libc::ENOSPC | libc::EDQUOT) => Some("the disk of the state folder is full"),
+        (_, libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files"),
+        (CreateStage::RootOverlay | CreateStage::LowerLayers, libc::EINVAL | libc::ENODEV) => Some(
+            "overlayfs is needed, and the state folder on a file system that it takes as upper layer \
+             (ext4, xfs, btrfs or tmpfs, not another overlay)",
+        ),
+        (CreateStage::Launcher, libc::ENOENT | libc::EACCES | libc::ENOEXEC) => {
+            Some("fluxvm-procbox must lie beside the daemon and be executable")
+        }
+        (CreateStage::Cgroup | CreateStage::JoinCgroup, _) => {
+            Some("the daemon's user must be allowed to make control groups below its own")
+        }
+        (CreateStage::KernelFilesystems, libc::EPERM) => {
+            Some("inside a container, /proc must not be masked")
+        }
+        (CreateStage::Exec, libc::ENOENT | libc::ENOEXEC) => {
+            Some("the guest daemon must be a static program for this machine")
+        }
+        _ => None,
+    }
+}

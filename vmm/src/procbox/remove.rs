@@ -1,0 +1,106 @@
+//! Ending a sandbox and removing every trace of it. Blocking: it runs on a thread that may wait.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::cgroup;
+use super::folder::{Folder, TRASH_PREFIX};
+use super::process::Process;
+use super::record::Record;
+use super::tree::remove_tree;
+use crate::backend::Removal;
+use crate::error::RemoveError;
+use crate::spec::SandboxId;
+
+/// How long a killed first process may take to end. The kernel ends everything inside first; thousands of
+/// processes and gigabytes of memory take seconds.
+const KILL_WAIT_MS_MAX: u16 = 30_000;
+
+/// What is needed to remove one sandbox.
+pub(super) struct Remains {
+    pub(super) id: SandboxId,
+    pub(super) folder: Folder,
+    /// The control groups that a sandbox of this id has here; its record may name others.
+    pub(super) cgroups: Vec<PathBuf>,
+    /// Its first process, if this daemon holds it.
+    pub(super) process: Option<Arc<Process>>,
+}
+
+impl Remains {
+    /// Removes everything but the files, which wait in the returned folder to be removed.
+    pub(super) fn remove(&self) -> Result<(Removal, Option<PathBuf>), RemoveError> {
+        let existed = self.folder.exists();
+        // A record that cannot be read names nothing; the groups of this id still find what runs.
+        let record = Record::read(&self.folder.path).unwrap_or_default();
+        let was_running = self.end_process(record.as_ref())?;
+        let mut groups = self.cgroups.clone();
+        groups.extend(record.into_iter().flat_map(|record| record.cgroups));
+        groups.sort();
+        groups.dedup();
+        cgroup::remove(&groups)
+            .map_err(|error| self.error("removing its control groups", error))?;
+        let trash = self
+            .folder
+            .discard()
+            .map_err(|error| self.error("removing its folder", error))?;
+        Ok((
+            Removal {
+                existed,
+                was_running,
+            },
+            trash,
+        ))
+    }
+
+    fn end_process(&self, record: Option<&Record>) -> Result<bool, RemoveError> {
+        let failed = |error| self.error("ending its first process", error);
+        let process = match (&self.process, record) {
+            (Some(process), _) => Some(Arc::clone(process)),
+            (
+                None,
+                Some(Record {
+                    process: Some(process),
+                    boot_id,
+                    ..
+                }),
+            ) => Process::find(process, boot_id)
+                .map_err(failed)?
+                .map(Arc::new),
+            (None, _) => None,
+        };
+        let Some(process) = process else {
+            return Ok(false);
+        };
+        let was_running = process.alive();
+        process.kill().map_err(failed)?;
+        if process.wait_blocking(KILL_WAIT_MS_MAX).map_err(failed)? {
+            Ok(was_running)
+        } else {
+            Err(failed(io::ErrorKind::TimedOut.into()))
+        }
+    }
+
+    fn error(&self, what: &str, source: io::Error) -> RemoveError {
+        RemoveError {
+            id: self.id,
+            what: what.to_owned(),
+            source,
+        }
+    }
+}
+
+/// Removes the files of sandboxes whose removal was interrupted.
+pub(super) fn sweep_trash(sandboxes_dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(sandboxes_dir)? {
+        let entry = entry?;
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(TRASH_PREFIX)
+        {
+            remove_tree(&entry.path())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,118 @@
+//! What the tests of real sandboxes share: a state folder of their own, and a shell inside.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agentd_client::protocol::{ExecId, ShellChoice, StartRequest};
+use agentd_client::{AgentdClient, ExecEvent};
+use fluxvm_vmm::procbox::{UID_BASE_DEFAULT, UID_COUNT_DEFAULT};
+use fluxvm_vmm::{Backend, Procbox, ProcboxOptions, Sandbox, SandboxId, SandboxSpec};
+
+/// An engine over a state folder that goes with it.
+pub struct Lab {
+    pub engine: Procbox,
+    pub state: tempfile::TempDir,
+}
+
+/// What a command inside printed, both streams as one, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub output: String,
+}
+
+impl Ran {
+    /// The output of a command that must have succeeded.
+    pub fn ok(&self) -> &str {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.output.trim_end()
+    }
+}
+
+/// Whether sandboxes can be made here as root; says so when not.
+pub fn root_or_skip() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: this test makes sandboxes with shifted users and needs root");
+    }
+    root
+}
+
+/// The guest daemon's static program. It is built before these tests, with another profile.
+pub fn agentd() -> PathBuf {
+    if let Some(path) = std::env::var_os("FLUXVM_AGENTD") {
+        return PathBuf::from(path);
+    }
+    let mut places: Vec<PathBuf> = Vec::new();
+    if let Some(bin) = std::env::var_os("FLUXVM_BIN_DIR") {
+        places.push(Path::new(&bin).join("guest/microvms-agentd"));
+    }
+    let target = Path::new(env!("CARGO_BIN_EXE_fluxvm-procbox")).parent().and_then(Path::parent);
+    let target = target.expect("a program of this package lies in the target folder");
+    places.push(target.join("x86_64-unknown-linux-gnu/guest/microvms-agentd"));
+    places.push(target.join("release/guest/microvms-agentd"));
+    places.iter().find(|path| path.exists()).cloned().unwrap_or_else(|| {
+        panic!("the guest daemon is not built (run `make build` first); looked for {places:?}")
+    })
+}
+
+pub fn launcher() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_fluxvm-procbox"))
+}
+
+/// Options over a state folder.
+pub fn options(state: &Path) -> ProcboxOptions {
+    ProcboxOptions {
+        sandboxes_dir: state.join("sandboxes"),
+        images_dir: state.join("images"),
+        secrets_dir: state.join("secrets"),
+        masked_paths: vec![state.to_owned()],
+        agentd: agentd(),
+        launcher: launcher(),
+        uid_base: UID_BASE_DEFAULT,
+        uid_count: UID_COUNT_DEFAULT,
+    }
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub fn with(change: impl FnOnce(&mut ProcboxOptions)) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let mut options = options(state.path());
+        change(&mut options);
+        Self { engine: Procbox::new(options).unwrap(), state }
+    }
+
+    pub async fn create(&self) -> Arc<dyn Sandbox> {
+        self.engine.create(SandboxSpec::new(SandboxId::random())).await.unwrap()
+    }
+
+    pub fn folder(&self, id: &SandboxId) -> PathBuf {
+        self.state.path().join("sandboxes").join(id.to_string())
+    }
+}
+
+/// Runs a script inside with `/bin/sh`.
+pub async fn sh(guest: &AgentdClient, script: &str) -> Ran {
+    let id = ExecId::new(SandboxId::random().to_string()).unwrap();
+    let mut request = StartRequest::new(id, [script]);
+    request.shell = ShellChoice::Flag(true);
+    let mut stream = guest.run(&request).await.unwrap();
+    let mut output = Vec::new();
+    while let Some(event) = stream.next().await {
+        match event.unwrap() {
+            ExecEvent::Output { bytes, .. } => output.extend_from_slice(&bytes),
+            ExecEvent::Gap { from, to } => panic!("lost {from}..{to}"),
+            ExecEvent::Exit(exit) => {
+                let output = String::from_utf8_lossy(&output).into_owned();
+                return Ran { code: exit.exit_code, signal: exit.signal, output };
+            }
+        }
+    }
+    panic!("the stream ended without an exit");
+}
