@@ -68,11 +68,11 @@ pub(crate) async fn sweep(inner: &Arc<Inner>) {
         world.sessions.iter().filter(needs_work).cloned().collect()
     };
     for session in due {
-        if is_expiring(&session, inner) {
-            if let Err(error) = mark(inner, &session).await {
-                tracing::error!(session = %session.id, %error, "an expiry was not recorded");
-                continue;
-            }
+        if is_expiring(&session, inner)
+            && let Err(error) = mark(inner, &session).await
+        {
+            tracing::error!(session = %session.id, %error, "an expiry was not recorded");
+            continue;
         }
         clean_up_logged(inner, session.id).await;
     }

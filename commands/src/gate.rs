@@ -10,8 +10,12 @@ use crate::error::CommandError;
 
 /// The session takes commands.
 pub(crate) fn running(session: &Session, now: DateTime<Utc>) -> Result<(), CommandError> {
-    let message = match session.status {
-        SessionStatus::Running if is_due(session, now) => "its time ran out",
+    // A session past its end is expired, whether or not anyone recorded it yet.
+    let status = match session.status {
+        SessionStatus::Running if is_due(session, now) => SessionStatus::Expired,
+        status => status,
+    };
+    let message = match status {
         SessionStatus::Running => return Ok(()),
         SessionStatus::Creating => "wait until it is running",
         SessionStatus::Expired => "its time ran out; it can still be read, exported and deleted",
@@ -21,7 +25,7 @@ pub(crate) fn running(session: &Session, now: DateTime<Utc>) -> Result<(), Comma
     };
     Err(CommandError::NotRunning {
         session: session.id,
-        status: status_name(session.status),
+        status: status_name(status),
         message: message.to_owned(),
     })
 }

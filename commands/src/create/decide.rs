@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn workspaces_outside_what_a_guest_owns_are_refused_by_name() {
-        let at = |path: &str, expected: Expect| {
+        let at = |path: &str, expected: &Expect| {
             check(
                 |request| request.workspace.path = Some(path.to_owned()),
                 expected,

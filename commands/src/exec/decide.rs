@@ -206,7 +206,7 @@ mod tests {
         decide_on(
             &late,
             &expect![
-                "session_not_running: session 00000000-0000-0000-0000-000000000000 is running: its time ran out"
+                "session_not_running: session 00000000-0000-0000-0000-000000000000 is expired: its time ran out; it can still be read, exported and deleted"
             ],
         );
     }
