@@ -317,8 +317,13 @@ impl Started {
             ..
         } = self;
         half_made.keep();
-        // The launcher is ending; waiting for it is nobody's hurry.
-        drop(tokio::task::spawn_blocking(move || drop(launch)));
+        // The launcher is ending; waiting for it is nobody's hurry. From then on the first process is this
+        // daemon's own child: had it ended already, it would have to be waited for now.
+        let orphan = Arc::clone(&process);
+        drop(tokio::task::spawn_blocking(move || {
+            drop(launch);
+            orphan.reap();
+        }));
         (process, client, cgroups)
     }
 

@@ -68,13 +68,19 @@ impl Process {
     }
 
     /// Takes the exit status, if it has ended. Only the first to ask gets it from the kernel, so it is
-    /// kept.
-    fn reap(&self) {
+    /// kept. While the launcher is still its parent nobody here can be told; asking again later can.
+    pub(super) fn reap(&self) {
+        let status = sys::reap(&self.pidfd);
         self.ended.send_if_modified(|ended| {
-            if ended.is_none() {
-                *ended = sys::reap(&self.pidfd);
+            let news = match (*ended, status) {
+                (None, Some(_)) => true,
+                (Some(ExitReason::Unknown), Some(known)) => known != ExitReason::Unknown,
+                _ => false,
+            };
+            if news {
+                *ended = status;
             }
-            ended.is_some()
+            news
         });
     }
 

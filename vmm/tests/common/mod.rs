@@ -49,13 +49,19 @@ pub fn agentd() -> PathBuf {
     if let Some(bin) = std::env::var_os("FLUXVM_BIN_DIR") {
         places.push(Path::new(&bin).join("guest/microvms-agentd"));
     }
-    let target = Path::new(env!("CARGO_BIN_EXE_fluxvm-procbox")).parent().and_then(Path::parent);
+    let target = Path::new(env!("CARGO_BIN_EXE_fluxvm-procbox"))
+        .parent()
+        .and_then(Path::parent);
     let target = target.expect("a program of this package lies in the target folder");
     places.push(target.join("x86_64-unknown-linux-gnu/guest/microvms-agentd"));
     places.push(target.join("release/guest/microvms-agentd"));
-    places.iter().find(|path| path.exists()).cloned().unwrap_or_else(|| {
-        panic!("the guest daemon is not built (run `make build` first); looked for {places:?}")
-    })
+    places
+        .iter()
+        .find(|path| path.exists())
+        .cloned()
+        .unwrap_or_else(|| {
+            panic!("the guest daemon is not built (run `make build` first); looked for {places:?}")
+        })
 }
 
 pub fn launcher() -> PathBuf {
@@ -82,14 +88,24 @@ impl Lab {
     }
 
     pub fn with(change: impl FnOnce(&mut ProcboxOptions)) -> Self {
-        let state = tempfile::tempdir().unwrap();
+        Self::at(tempfile::tempdir().unwrap(), change)
+    }
+
+    pub fn at(state: tempfile::TempDir, change: impl FnOnce(&mut ProcboxOptions)) -> Self {
+        fluxvm_vmm::become_subreaper().unwrap();
         let mut options = options(state.path());
         change(&mut options);
-        Self { engine: Procbox::new(options).unwrap(), state }
+        Self {
+            engine: Procbox::new(options).unwrap(),
+            state,
+        }
     }
 
     pub async fn create(&self) -> Arc<dyn Sandbox> {
-        self.engine.create(SandboxSpec::new(SandboxId::random())).await.unwrap()
+        self.engine
+            .create(SandboxSpec::new(SandboxId::random()))
+            .await
+            .unwrap()
     }
 
     pub fn folder(&self, id: &SandboxId) -> PathBuf {
@@ -110,9 +126,79 @@ pub async fn sh(guest: &AgentdClient, script: &str) -> Ran {
             ExecEvent::Gap { from, to } => panic!("lost {from}..{to}"),
             ExecEvent::Exit(exit) => {
                 let output = String::from_utf8_lossy(&output).into_owned();
-                return Ran { code: exit.exit_code, signal: exit.signal, output };
+                return Ran {
+                    code: exit.exit_code,
+                    signal: exit.signal,
+                    output,
+                };
             }
         }
     }
     panic!("the stream ended without an exit");
+}
+
+/// What must be gone once a sandbox is removed.
+pub struct Traces {
+    namespaces: Vec<(String, PathBuf)>,
+    paths: Vec<PathBuf>,
+}
+
+impl Traces {
+    /// Notes the namespaces of a running sandbox, and where its folders are.
+    pub fn of(lab: &Lab, sandbox: &dyn Sandbox) -> Self {
+        let pid = sandbox.inspect().pid;
+        let link = |kind: &str| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
+        let namespaces = ["pid", "mnt", "net"]
+            .map(|kind| (kind.to_owned(), link(kind)))
+            .to_vec();
+        Self {
+            namespaces,
+            paths: Self::paths(lab, sandbox.id()),
+        }
+    }
+
+    /// Where a sandbox that may never have run could have left something.
+    pub fn paths(lab: &Lab, id: &SandboxId) -> Vec<PathBuf> {
+        let token = lab.state.path().join("secrets/agents").join(id.to_string());
+        let mut paths = vec![lab.folder(id), token];
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        for line in groups.lines() {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let (names, own) = (parts.next().unwrap(), parts.next().unwrap());
+            let own = own.trim_start_matches('/');
+            let name = if names.is_empty() { "" } else { names };
+            let root = Path::new("/sys/fs/cgroup").join(name);
+            paths.push(root.join(own).join("fluxvm").join(id.to_string()));
+        }
+        paths
+    }
+
+    /// Asserts that no process is in its namespaces, no folder or group has its name, and this process
+    /// sees no mount that it did not see before.
+    pub fn assert_gone(&self) {
+        for path in &self.paths {
+            assert!(
+                path.symlink_metadata().is_err(),
+                "{} is left",
+                path.display()
+            );
+        }
+        for (kind, namespace) in &self.namespaces {
+            for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+                let link = entry.path().join("ns").join(kind);
+                let there = std::fs::read_link(&link).ok();
+                assert_ne!(
+                    there.as_ref(),
+                    Some(namespace),
+                    "{} is left",
+                    entry.path().display()
+                );
+            }
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(
+            !mounts.contains("fluxvm") && !mounts.contains(".skeleton"),
+            "{mounts}"
+        );
+    }
 }

@@ -1,0 +1,68 @@
+//! Limits hold what is inside, and only that.
+
+mod common;
+
+use common::{Lab, root_or_skip, sh};
+use fluxvm_vmm::{Backend, SandboxId, SandboxSpec};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_memory_limit_kills_the_hog_and_the_guest_daemon_answers_on() {
+    let lab = if root_or_skip() { Lab::new() } else { return };
+    if !lab.engine.capabilities().memory_limit {
+        eprintln!("skipped: no memory limit on this host");
+        return;
+    }
+    let mut spec = SandboxSpec::new(SandboxId::random());
+    spec.memory_mb = Some(64);
+    let sandbox = lab.engine.create(spec).await.unwrap();
+    let before = sandbox.inspect();
+    assert!(
+        before.memory_bytes.unwrap() < 64 * 1024 * 1024,
+        "{before:?}"
+    );
+    let ran = sh(sandbox.guest(), "tail /dev/zero; echo ended with $?").await;
+    assert!(ran.output.contains("ended with 137"), "{ran:?}");
+    assert_eq!(
+        sh(sandbox.guest(), "echo still here").await.ok(),
+        "still here"
+    );
+    let after = sandbox.inspect();
+    assert!(
+        after.alive && after.oom_kills > before.oom_kills,
+        "{after:?}"
+    );
+    sandbox.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_limit_stops_a_fork_bomb() {
+    let lab = if root_or_skip() { Lab::new() } else { return };
+    if !lab.engine.capabilities().process_limit {
+        eprintln!("skipped: no process limit on this host");
+        return;
+    }
+    let mut spec = SandboxSpec::new(SandboxId::random());
+    spec.processes_max = Some(40);
+    let sandbox = lab.engine.create(spec).await.unwrap();
+    let bomb = "for i in $(seq 200); do sleep 100 & done; true";
+    let ran = sh(
+        sandbox.guest(),
+        &format!("bash -c '{bomb}' >/dev/null 2>&1 & sleep 0.3; true"),
+    )
+    .await;
+    assert!(ran.signal.is_none(), "{ran:?}");
+    let seen = sandbox.inspect().processes.unwrap();
+    assert!((10..=40).contains(&seen), "{seen}");
+    let removal = sandbox.destroy().await.unwrap();
+    assert!(removal.was_running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_that_nobody_asked_for_are_not_set() {
+    let lab = if root_or_skip() { Lab::new() } else { return };
+    let sandbox = lab.create().await;
+    let ran = sh(sandbox.guest(), "ulimit -c; ulimit -n").await;
+    let open_files: u64 = ran.ok().lines().nth(1).unwrap().parse().unwrap();
+    assert!(ran.ok().starts_with("0\n") && open_files >= 1024, "{ran:?}");
+    sandbox.destroy().await.unwrap();
+}
