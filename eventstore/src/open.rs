@@ -221,3 +221,90 @@ fn store_failed(error: StoreError) -> OpenError {
         reason: error.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ledger;
+
+    fn options(dir: &std::path::Path) -> LedgerOptions {
+        LedgerOptions {
+            dir: dir.join("ledger"),
+            blobs_dir: dir.join("blobs"),
+            signing_key_file: dir.join("key"),
+            origin: "flux.example".to_owned(),
+            cache_bytes: 8 * 1024 * 1024,
+        }
+    }
+
+    /// Founds a ledger, lets `change` at its store, and opens it again.
+    fn reopen_after(change: impl FnOnce(&Store)) -> Result<Ledger, OpenError> {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(dir.path());
+        drop(Ledger::open(options.clone(), Box::new(|_| {})).unwrap());
+        let store = Store::open(&options.dir, 8 << 20, Environment::default().disk).unwrap();
+        change(&store);
+        drop(store);
+        Ledger::open(options, Box::new(|_| {}))
+    }
+
+    fn set(key: &'static [u8], value: Vec<u8>) -> impl FnOnce(&Store) {
+        move |store| store.commit(vec![(key.to_vec(), value)]).unwrap()
+    }
+
+    #[test]
+    fn a_ledger_that_nothing_was_done_to_opens() {
+        reopen_after(|_| {}).unwrap();
+    }
+
+    #[test]
+    fn a_ledger_of_a_newer_format_says_so() {
+        let refused = reopen_after(set(keys::FORMAT, vec![0, 2]));
+        let newer = OpenError::UnsupportedFormat {
+            found: 2,
+            supported: 1,
+        };
+        assert_eq!(refused.err().unwrap().to_string(), newer.to_string());
+    }
+
+    #[test]
+    fn a_damaged_format_or_genesis_is_an_error() {
+        for (key, value) in [
+            (keys::FORMAT, vec![]),
+            (keys::FORMAT, vec![0, 0]),
+            (keys::FORMAT, vec![1]),
+            (keys::GENESIS, vec![]),
+            (keys::GENESIS, vec![7; 64]),
+        ] {
+            let refused = reopen_after(set(key, value.clone()));
+            assert!(
+                matches!(refused, Err(OpenError::GenesisDamaged { .. })),
+                "{key:?} {value:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_genesis_of_another_ledger_is_an_error() {
+        let refused = reopen_after(|store| {
+            let mut genesis = read_genesis(store).unwrap().unwrap();
+            genesis.ledger_id = LedgerId::from_bytes([9; 16]);
+            set(keys::GENESIS, genesis.encode())(store);
+        });
+        assert!(matches!(refused, Err(OpenError::GenesisDamaged { .. })));
+    }
+
+    #[test]
+    fn a_record_that_is_no_event_of_this_chain_is_named() {
+        let refused = reopen_after(|store| {
+            let key = keys::event(fluxvm_verify::GlobalSeq::FIRST).to_vec();
+            store
+                .commit(vec![(key, vec![1, 0, 0, 9, 1, 2, 3])])
+                .unwrap();
+        });
+        let Err(OpenError::Damaged { seq, .. }) = refused else {
+            panic!("it opened")
+        };
+        assert_eq!(seq.get(), 1);
+    }
+}

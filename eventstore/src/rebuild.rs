@@ -64,7 +64,9 @@ pub(crate) fn rebuild(
             for event in &page {
                 fold.take(event)?;
             }
-            observer(&page);
+            if !page.is_empty() {
+                observer(&page);
+            }
         }
         Ok::<(), OpenError>(())
     })?;

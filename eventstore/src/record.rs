@@ -206,16 +206,31 @@ mod tests {
         };
         let prev = EventHash::from_bytes([8; 32]);
         let hash = event_hash(prev, &header);
-        let payload = Payload::Present { bytes: Bytes::from(payload), salt };
-        RecordedEvent { header, payload, prev, hash }
+        let payload = Payload::Present {
+            bytes: Bytes::from(payload),
+            salt,
+        };
+        RecordedEvent {
+            header,
+            payload,
+            prev,
+            hash,
+        }
     }
 
     fn bodies() -> Vec<(RecordedEvent, Body, Option<Bytes>)> {
         let payload = Bytes::from("{\"a\":1}");
         let digest = BlobDigest::of(&payload);
-        let redacted = RecordedEvent { payload: Payload::Redacted, ..event("{\"a\":1}") };
+        let redacted = RecordedEvent {
+            payload: Payload::Redacted,
+            ..event("{\"a\":1}")
+        };
         vec![
-            (event("{\"a\":1}"), Body::Inline(payload.clone()), Some(payload.clone())),
+            (
+                event("{\"a\":1}"),
+                Body::Inline(payload.clone()),
+                Some(payload.clone()),
+            ),
             (event("{\"a\":1}"), Body::File(digest), Some(payload)),
             (redacted, Body::Redacted, None),
         ]
@@ -238,7 +253,9 @@ mod tests {
                 let record = decode(&Bytes::from(bytes))?;
                 let payload = match &record.body {
                     Body::Inline(bytes) => Some(bytes.clone()),
-                    Body::File(digest) if Some(*digest) != payload.as_deref().map(BlobDigest::of) => {
+                    Body::File(digest)
+                        if Some(*digest) != payload.as_deref().map(BlobDigest::of) =>
+                    {
                         return Err(RecordError::Payload);
                     }
                     Body::File(_) => payload.clone(),
@@ -253,7 +270,10 @@ mod tests {
                 assert!(passes(bad).is_err(), "bit {bit} of {body:?}");
             }
             for length in 0..good.len() {
-                assert!(passes(good[..length].to_vec()).is_err(), "{length} bytes of {body:?}");
+                assert!(
+                    passes(good[..length].to_vec()).is_err(),
+                    "{length} bytes of {body:?}"
+                );
             }
             assert!(passes([good.as_slice(), &[0]].concat()).is_err());
         }

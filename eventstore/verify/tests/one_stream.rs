@@ -1,4 +1,5 @@
 //! An export of one stream is checked as far as it can be without the rest of the ledger.
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod support;
 
