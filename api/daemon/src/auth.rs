@@ -58,7 +58,9 @@ struct Known {
 
 impl std::fmt::Debug for Known {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Known").field("identity", &self.identity).finish_non_exhaustive()
+        f.debug_struct("Known")
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,16 +74,29 @@ impl Authenticator {
     /// The admin token of the state folder, and those of the config.
     #[must_use]
     pub(crate) fn with_tokens(admin_token: &str, configured: &[TokenConfig]) -> Self {
-        let local = Identity { actor: "admin:local".into(), role: Role::Admin, tenant: None };
-        let mut known = vec![Known { digest: digest(admin_token.as_bytes()), identity: local }];
+        let local = Identity {
+            actor: "admin:local".into(),
+            role: Role::Admin,
+            tenant: None,
+        };
+        let mut known = vec![Known {
+            digest: digest(admin_token.as_bytes()),
+            identity: local,
+        }];
         for (index, token) in configured.iter().enumerate() {
-            let name = token.name.clone().unwrap_or_else(|| format!("token-{}", index + 1));
+            let name = token
+                .name
+                .clone()
+                .unwrap_or_else(|| format!("token-{}", index + 1));
             let identity = Identity {
                 actor: format!("{}:{name}", token.role.as_str()),
                 role: token.role,
                 tenant: token.tenant.clone(),
             };
-            known.push(Known { digest: digest(token.token.as_bytes()), identity });
+            known.push(Known {
+                digest: digest(token.token.as_bytes()),
+                identity,
+            });
         }
         Self(Access::Tokens(known))
     }
@@ -93,9 +108,11 @@ impl Authenticator {
     /// [`AuthRefusal`], which says no more than that.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Identity, AuthRefusal> {
         match &self.0 {
-            Access::Open if is_local(headers) => {
-                Ok(Identity { actor: ANONYMOUS.into(), role: Role::Admin, tenant: None })
-            }
+            Access::Open if is_local(headers) => Ok(Identity {
+                actor: ANONYMOUS.into(),
+                role: Role::Admin,
+                tenant: None,
+            }),
             Access::Open => Err(AuthRefusal::Foreign),
             Access::Tokens(known) => identify_by_token(known, bearer(headers)?),
         }
@@ -109,12 +126,18 @@ fn identify_by_token(known: &[Known], token: &[u8]) -> Result<Identity, AuthRefu
         found.conditional_assign(&index, candidate.digest.ct_eq(&presented));
     }
     let index = usize::try_from(found).unwrap_or(usize::MAX);
-    known.get(index).map(|known| known.identity.clone()).ok_or(AuthRefusal::Unknown)
+    known
+        .get(index)
+        .map(|known| known.identity.clone())
+        .ok_or(AuthRefusal::Unknown)
 }
 
 /// The one bearer token of a request.
 fn bearer(headers: &HeaderMap) -> Result<&[u8], AuthRefusal> {
-    let mut values = headers.get_all(header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+    let mut values = headers
+        .get_all(header::AUTHORIZATION)
+        .iter()
+        .map(HeaderValue::as_bytes);
     let value = values.next().ok_or(AuthRefusal::Missing)?;
     if values.next().is_some() {
         return Err(AuthRefusal::Malformed);
@@ -124,16 +147,25 @@ fn bearer(headers: &HeaderMap) -> Result<&[u8], AuthRefusal> {
         return Err(AuthRefusal::Malformed);
     }
     let token = token.trim_ascii();
-    if token.is_empty() { Err(AuthRefusal::Malformed) } else { Ok(token) }
+    if token.is_empty() {
+        Err(AuthRefusal::Malformed)
+    } else {
+        Ok(token)
+    }
 }
 
 /// A page of another site can make a browser send requests here, and a name that it owns can be made to
 /// resolve to 127.0.0.1. Both show: in `Origin`, and in `Host`.
 fn is_local(headers: &HeaderMap) -> bool {
-    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
     let origin = headers.get(header::ORIGIN);
     let origin_is_local = origin.is_none_or(|origin| {
-        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let host = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| origin.split_once("://"));
         host.is_some_and(|(_, host)| names_this_machine(host))
     });
     host.is_some_and(names_this_machine) && origin_is_local
@@ -145,7 +177,9 @@ fn names_this_machine(host: &str) -> bool {
         None => host.split(':').next().unwrap_or(host),
     };
     name.eq_ignore_ascii_case("localhost")
-        || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        || name
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
 }
 
 fn digest(token: &[u8]) -> [u8; 32] {
@@ -180,15 +214,25 @@ mod tests {
         }
         let identity = authenticator.identify(&headers)?;
         let tenant = identity.tenant.unwrap_or_default();
-        Ok(format!("{} {} {tenant}", identity.actor, identity.role.as_str()))
+        Ok(format!(
+            "{} {} {tenant}",
+            identity.actor,
+            identity.role.as_str()
+        ))
     }
 
     #[test]
     fn a_caller_is_who_its_token_says() {
         let tokens = tokens();
         let with = |value: &str| ask(&tokens, &[("authorization", value)]);
-        assert_eq!(with(&format!("Bearer {ADMIN}")).as_deref(), Ok("admin:local admin "));
-        assert_eq!(with("bearer tenant-a-admin-token").as_deref(), Ok("admin:ops admin a"));
+        assert_eq!(
+            with(&format!("Bearer {ADMIN}")).as_deref(),
+            Ok("admin:local admin ")
+        );
+        assert_eq!(
+            with("bearer tenant-a-admin-token").as_deref(),
+            Ok("admin:ops admin a")
+        );
         let read_only = with("Bearer a-read-only-token");
         assert_eq!(read_only.as_deref(), Ok("read-only:token-2 read-only "));
     }
@@ -204,7 +248,10 @@ mod tests {
         assert_eq!(with("Bearer nobody"), Err(AuthRefusal::Unknown));
         assert_eq!(with(&format!("Bearer {ADMIN}0")), Err(AuthRefusal::Unknown));
         let twice = format!("Bearer {ADMIN}");
-        let lines = [("authorization", twice.as_str()), ("authorization", twice.as_str())];
+        let lines = [
+            ("authorization", twice.as_str()),
+            ("authorization", twice.as_str()),
+        ];
         assert_eq!(ask(&tokens, &lines), Err(AuthRefusal::Malformed));
     }
 
@@ -215,8 +262,17 @@ mod tests {
             let answer = ask(&open, &[("host", host)]);
             assert_eq!(answer.as_deref(), Ok("anonymous-admin admin "), "{host}");
         }
-        for host in ["evil.example:7788", "127.0.0.1.evil.example", "10.0.0.1:7788", ""] {
-            assert_eq!(ask(&open, &[("host", host)]), Err(AuthRefusal::Foreign), "{host}");
+        for host in [
+            "evil.example:7788",
+            "127.0.0.1.evil.example",
+            "10.0.0.1:7788",
+            "",
+        ] {
+            assert_eq!(
+                ask(&open, &[("host", host)]),
+                Err(AuthRefusal::Foreign),
+                "{host}"
+            );
         }
         let from = |origin: &str| ask(&open, &[("host", "127.0.0.1"), ("origin", origin)]);
         assert!(from("http://localhost:3000").is_ok());
@@ -228,6 +284,9 @@ mod tests {
     #[test]
     fn what_is_printed_of_it_holds_no_token() {
         let printed = format!("{:?}", tokens());
-        assert!(!printed.contains("tenant-a-admin-token") && !printed.contains(ADMIN), "{printed}");
+        assert!(
+            !printed.contains("tenant-a-admin-token") && !printed.contains(ADMIN),
+            "{printed}"
+        );
     }
 }

@@ -47,7 +47,12 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "PATH", env = "FLUXVM_LAUNCHER", value_hint = ValueHint::FilePath)]
     pub(crate) launcher: Option<PathBuf>,
     /// How to log to stderr: text or json, and off, error, warn, info, debug or trace
-    #[arg(long, value_name = "FORMAT/LEVEL", env = "FLUXVM_LOG", default_value = "text/info")]
+    #[arg(
+        long,
+        value_name = "FORMAT/LEVEL",
+        env = "FLUXVM_LOG",
+        default_value = "text/info"
+    )]
     pub(crate) log: LogChoice,
 }
 
@@ -81,7 +86,11 @@ impl FromStr for LogChoice {
         let format = match format {
             "text" => LogFormat::Text,
             "json" => LogFormat::Json,
-            _ => return Err(format!("`{format}` is not a format; there are text and json")),
+            _ => {
+                return Err(format!(
+                    "`{format}` is not a format; there are text and json"
+                ));
+            }
         };
         let level = level.parse().map_err(|_| {
             format!("`{level}` is not a level; there are off, error, warn, info, debug and trace")
@@ -104,10 +113,16 @@ mod tests {
     #[test]
     fn log_takes_a_format_a_level_or_both() {
         let read = |text: &str| text.parse::<LogChoice>();
-        let text_info = LogChoice { format: LogFormat::Text, level: LevelFilter::INFO };
+        let text_info = LogChoice {
+            format: LogFormat::Text,
+            level: LevelFilter::INFO,
+        };
         assert_eq!(read("text"), Ok(text_info));
         assert_eq!(read("info"), Ok(text_info));
-        let json_debug = LogChoice { format: LogFormat::Json, level: LevelFilter::DEBUG };
+        let json_debug = LogChoice {
+            format: LogFormat::Json,
+            level: LevelFilter::DEBUG,
+        };
         assert_eq!(read("json/debug"), Ok(json_debug));
         assert!(read("xml/info").is_err());
         assert!(read("text/loud").is_err());

@@ -33,16 +33,23 @@ impl FromStr for ListenAddress {
         if let Ok(address) = text.parse() {
             return Ok(Self(address));
         }
-        if let Some(port) = text.strip_prefix("localhost:").and_then(|port| port.parse().ok()) {
+        if let Some(port) = text
+            .strip_prefix("localhost:")
+            .and_then(|port| port.parse().ok())
+        {
             return Ok(Self(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
         }
-        Err(format!("`{text}` is not an address with a port, such as 127.0.0.1:7788 or [::1]:7788"))
+        Err(format!(
+            "`{text}` is not an address with a port, such as 127.0.0.1:7788 or [::1]:7788"
+        ))
     }
 }
 
 impl<'de> Deserialize<'de> for ListenAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -176,19 +183,29 @@ pub(crate) enum ConfigError {
 ///
 /// [`ConfigError`]; its message names the key.
 pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
-    let unreadable = |source| ConfigError::Unreadable { path: path.to_owned(), source };
+    let unreadable = |source| ConfigError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
     let mut file = File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if metadata.len() > CONFIG_BYTES_MAX {
-        return Err(ConfigError::TooLarge { path: path.to_owned() });
+        return Err(ConfigError::TooLarge {
+            path: path.to_owned(),
+        });
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(unreadable)?;
-    let config =
-        parse(&text).map_err(|reason| ConfigError::Wrong { path: path.to_owned(), reason })?;
+    let config = parse(&text).map_err(|reason| ConfigError::Wrong {
+        path: path.to_owned(),
+        reason,
+    })?;
     if !config.auth.tokens.is_empty() && metadata.mode() & 0o077 != 0 {
         let mode = metadata.mode() & 0o777;
-        return Err(ConfigError::Exposed { path: path.to_owned(), mode });
+        return Err(ConfigError::Exposed {
+            path: path.to_owned(),
+            mode,
+        });
     }
     Ok(config)
 }
@@ -196,7 +213,9 @@ pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
 fn parse(text: &str) -> Result<Config, String> {
     let line = |span: Option<std::ops::Range<usize>>| {
         let before = span.and_then(|span| text.get(..span.start));
-        before.map_or(String::new(), |before| format!("line {}: ", before.matches('\n').count() + 1))
+        before.map_or(String::new(), |before| {
+            format!("line {}: ", before.matches('\n').count() + 1)
+        })
     };
     let reader = toml::Deserializer::parse(text)
         .map_err(|error| format!("{}{}", line(error.span()), error.message()))?;
@@ -219,7 +238,13 @@ fn check(config: &Config) -> Result<(), String> {
                 key("token")
             ));
         }
-        if config.auth.tokens.iter().take(index).any(|other| other.token == token.token) {
+        if config
+            .auth
+            .tokens
+            .iter()
+            .take(index)
+            .any(|other| other.token == token.token)
+        {
             return Err(format!("{}: the same token twice", key("token")));
         }
         for (name, value) in [("name", &token.name), ("tenant", &token.tenant)] {
@@ -232,13 +257,23 @@ fn check(config: &Config) -> Result<(), String> {
         }
     }
     if config.auth.require == Some(false) && !config.auth.tokens.is_empty() {
-        return Err("auth.require: false lets everyone in, so that auth.tokens mean nothing".into());
+        return Err(
+            "auth.require: false lets everyone in, so that auth.tokens mean nothing".into(),
+        );
     }
     if config.sandbox.uid_count == Some(0) {
         return Err("sandbox.uid_count: must be at least 1".into());
     }
-    if let Some(path) = config.sandbox.masked_paths.iter().find(|path| !path.is_absolute()) {
-        return Err(format!("sandbox.masked_paths: {} is not an absolute path", path.display()));
+    if let Some(path) = config
+        .sandbox
+        .masked_paths
+        .iter()
+        .find(|path| !path.is_absolute())
+    {
+        return Err(format!(
+            "sandbox.masked_paths: {} is not an absolute path",
+            path.display()
+        ));
     }
     Ok(())
 }
@@ -321,7 +356,10 @@ mod tests {
             "[auth]\nrequire = \"secret-of-mine-0001\"",
         ] {
             let reason = parse(text).expect_err("wrong");
-            assert!(!reason.contains("secret-of-mine") || text.contains("require"), "{reason}");
+            assert!(
+                !reason.contains("secret-of-mine") || text.contains("require"),
+                "{reason}"
+            );
         }
     }
 
@@ -333,7 +371,10 @@ mod tests {
         std::fs::write(&path, text).expect("written");
         let mode = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode));
         mode(0o640).expect("mode");
-        assert!(matches!(load(&path), Err(ConfigError::Exposed { mode: 0o640, .. })));
+        assert!(matches!(
+            load(&path),
+            Err(ConfigError::Exposed { mode: 0o640, .. })
+        ));
         mode(0o600).expect("mode");
         assert!(load(&path).is_ok());
     }

@@ -79,4 +79,7 @@ pub(crate) const NAME_BYTES_MAX: usize = 64;
 /// The largest config file, in bytes.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
-const _: () = assert!(BODY_BYTES_MAX >= 6 * 131_071, "the longest command must fit its body");
+const _: () = assert!(
+    BODY_BYTES_MAX >= 6 * 131_071,
+    "the longest command must fit its body"
+);

@@ -1,2 +1,7 @@
-//! fluxvmd: the daemon.
-fn main() {}
+//! fluxvmd: see the library of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    fluxvmd::main()
+}

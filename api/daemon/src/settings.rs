@@ -10,8 +10,7 @@ use crate::config::Config;
 use crate::config::TokenConfig;
 
 /// Where a daemon listens that was told nothing else.
-const LISTEN_DEFAULT: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7788);
+const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7788);
 
 /// The first host user id that guests get when nothing else is said: above those of people and services.
 const UID_BASE_DEFAULT: u32 = 100_000;
@@ -69,10 +68,14 @@ pub(crate) struct Surroundings {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SettingsError {
     /// Open access on a listener that others can reach.
-    #[error("--open lets everyone in who reaches {0}, which is not a loopback address; leave --open out, or listen on 127.0.0.1")]
+    #[error(
+        "--open lets everyone in who reaches {0}, which is not a loopback address; leave --open out, or listen on 127.0.0.1"
+    )]
     OpenToOthers(SocketAddr),
     /// Open access and tokens.
-    #[error("--open lets everyone in, so that the tokens of the config mean nothing; leave one of them out")]
+    #[error(
+        "--open lets everyone in, so that the tokens of the config mean nothing; leave one of them out"
+    )]
     OpenWithTokens,
     /// `--open` here, `auth.require = true` there.
     #[error("--open contradicts auth.require = true in the config; leave one of them out")]
@@ -97,7 +100,9 @@ impl Surroundings {
     /// As this process sees them.
     pub(crate) fn of_this_process() -> Self {
         let folder = |name: &str| {
-            std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
+            std::env::var_os(name)
+                .map(PathBuf::from)
+                .filter(|path| path.is_absolute())
         };
         let program = std::env::current_exe().ok();
         Self {
@@ -108,17 +113,26 @@ impl Surroundings {
         }
     }
 
-    fn state_dir(&self) -> Option<PathBuf> {
+    /// The usual state folder of this user.
+    pub(crate) fn state_dir(&self) -> Option<PathBuf> {
         if self.root {
             return Some(PathBuf::from("/var/lib/fluxvm"));
         }
         let own = self.home.as_ref().map(|home| home.join(".local/state"));
-        self.xdg_state_home.clone().or(own).map(|state| state.join("fluxvm"))
+        self.xdg_state_home
+            .clone()
+            .or(own)
+            .map(|state| state.join("fluxvm"))
     }
 
     fn beside(&self, places: &[&str], name: &str) -> Vec<PathBuf> {
-        let Some(dir) = &self.program_dir else { return Vec::new() };
-        places.iter().map(|place| dir.join(place).join(name)).collect()
+        let Some(dir) = &self.program_dir else {
+            return Vec::new();
+        };
+        places
+            .iter()
+            .map(|place| dir.join(place).join(name))
+            .collect()
     }
 }
 
@@ -129,7 +143,10 @@ impl Settings {
         config: Config,
         surroundings: &Surroundings,
     ) -> Result<Self, SettingsError> {
-        let listen = cli.listen.or(config.listen).map_or(LISTEN_DEFAULT, |listen| listen.0);
+        let listen = cli
+            .listen
+            .or(config.listen)
+            .map_or(LISTEN_DEFAULT, |listen| listen.0);
         let open = cli.open || config.auth.require == Some(false);
         if open && !listen.ip().is_loopback() {
             return Err(SettingsError::OpenToOthers(listen));
@@ -141,8 +158,9 @@ impl Settings {
             return Err(SettingsError::OpenWithTokens);
         }
         let named = cli.state_dir.clone().or(config.state_dir);
-        let state_dir =
-            named.or_else(|| surroundings.state_dir()).ok_or(SettingsError::NoStateDir)?;
+        let state_dir = named
+            .or_else(|| surroundings.state_dir())
+            .ok_or(SettingsError::NoStateDir)?;
         let sandbox = config.sandbox;
         let agentd = program(
             cli.agentd.clone().or(sandbox.agentd),
@@ -178,7 +196,11 @@ fn program(
 ) -> Result<PathBuf, SettingsError> {
     let looked = named.map_or(usual, |named| vec![named]);
     let found = looked.iter().find(|path| path.is_file()).cloned();
-    found.ok_or(SettingsError::NoProgram { name, option, looked })
+    found.ok_or(SettingsError::NoProgram {
+        name,
+        option,
+        looked,
+    })
 }
 
 #[cfg(test)]
@@ -213,7 +235,10 @@ mod tests {
     }
 
     fn config(listen: &str) -> Config {
-        Config { listen: Some(listen.parse().expect("address")), ..Config::default() }
+        Config {
+            listen: Some(listen.parse().expect("address")),
+            ..Config::default()
+        }
     }
 
     #[test]
@@ -231,8 +256,14 @@ mod tests {
         let machine = Machine::new();
         let settings = machine.resolve(&[], Config::default()).expect("ok");
         assert_eq!(settings.state_dir, Path::new("/home/u/.local/state/fluxvm"));
-        let root = Surroundings { root: true, ..Surroundings::default() };
-        assert_eq!(root.state_dir().as_deref(), Some(Path::new("/var/lib/fluxvm")));
+        let root = Surroundings {
+            root: true,
+            ..Surroundings::default()
+        };
+        assert_eq!(
+            root.state_dir().as_deref(),
+            Some(Path::new("/var/lib/fluxvm"))
+        );
         assert_eq!(Surroundings::default().state_dir(), None);
     }
 
@@ -241,10 +272,16 @@ mod tests {
         let machine = Machine::new();
         let refused = |words: &[&str], config| machine.resolve(words, config).expect_err("refused");
         let words = ["--open", "--listen", "0.0.0.0:0"];
-        assert!(matches!(refused(&words, Config::default()), SettingsError::OpenToOthers(_)));
+        assert!(matches!(
+            refused(&words, Config::default()),
+            SettingsError::OpenToOthers(_)
+        ));
         let mut both = Config::default();
         both.auth.require = Some(true);
-        assert_eq!(refused(&["--open"], both.clone()), SettingsError::OpenButRequired);
+        assert_eq!(
+            refused(&["--open"], both.clone()),
+            SettingsError::OpenButRequired
+        );
         both.auth.require = Some(false);
         assert!(machine.resolve(&[], both).expect("ok").open);
         assert!(!machine.resolve(&[], Config::default()).expect("ok").open);
@@ -254,10 +291,22 @@ mod tests {
     fn a_program_that_is_not_there_is_named_with_where_we_looked() {
         let machine = Machine::new();
         let words = ["--agentd", "/nonexistent/agentd"];
-        let error = machine.resolve(&words, Config::default()).expect_err("refused").to_string();
-        assert!(error.contains("/nonexistent/agentd") && error.contains("--agentd"), "{error}");
+        let error = machine
+            .resolve(&words, Config::default())
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            error.contains("/nonexistent/agentd") && error.contains("--agentd"),
+            "{error}"
+        );
         std::fs::remove_file(machine.folder.path().join("fluxvm-procbox")).expect("removed");
-        let error = machine.resolve(&[], Config::default()).expect_err("refused").to_string();
-        assert!(error.contains("fluxvm-procbox") && error.contains("libexec"), "{error}");
+        let error = machine
+            .resolve(&[], Config::default())
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            error.contains("fluxvm-procbox") && error.contains("libexec"),
+            "{error}"
+        );
     }
 }

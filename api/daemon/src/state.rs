@@ -84,7 +84,11 @@ impl StateDir {
     pub(crate) fn open(root: &Path) -> Result<Self, StateError> {
         private_dir(root)?;
         let root = fs::canonicalize(root).map_err(|source| io_error(root, source))?;
-        check_owner(&root, 0o022, "others can write this folder; `chmod go-w` it")?;
+        check_owner(
+            &root,
+            0o022,
+            "others can write this folder; `chmod go-w` it",
+        )?;
         let lock = lock(&root)?;
         let state = Self { root, _lock: lock };
         private_dir(&state.secrets_dir())?;
@@ -112,8 +116,8 @@ impl StateDir {
         match fs::read_to_string(&path) {
             Ok(text) => known_token(&path, text.trim()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let token = mint()
-                    .map_err(|error| io_error(&path, io::Error::other(error.to_string())))?;
+                let token =
+                    mint().map_err(|error| io_error(&path, io::Error::other(error.to_string())))?;
                 write_private(&path, format!("{token}\n").as_bytes())?;
                 Ok(token)
             }
@@ -141,7 +145,10 @@ impl StateDir {
 }
 
 fn io_error(path: &Path, source: io::Error) -> StateError {
-    StateError::Io { path: path.to_owned(), source }
+    StateError::Io {
+        path: path.to_owned(),
+        source,
+    }
 }
 
 fn private_dir(path: &Path) -> Result<(), StateError> {
@@ -150,11 +157,17 @@ fn private_dir(path: &Path) -> Result<(), StateError> {
 }
 
 fn check_owner(path: &Path, forbidden: u32, advice: &str) -> Result<(), StateError> {
-    let refused = |reason: String| StateError::Unsafe { path: path.to_owned(), reason };
+    let refused = |reason: String| StateError::Unsafe {
+        path: path.to_owned(),
+        reason,
+    };
     let metadata = fs::symlink_metadata(path).map_err(|source| io_error(path, source))?;
     let own = nix::unistd::geteuid().as_raw();
     if metadata.uid() != own {
-        return Err(refused(format!("belongs to user {}, not to {own}", metadata.uid())));
+        return Err(refused(format!(
+            "belongs to user {}, not to {own}",
+            metadata.uid()
+        )));
     }
     if metadata.mode() & forbidden != 0 {
         return Err(refused(advice.to_owned()));
@@ -166,14 +179,20 @@ fn check_secrets(path: &Path, depth: usize) -> Result<(), StateError> {
     let metadata = fs::symlink_metadata(path).map_err(|source| io_error(path, source))?;
     if metadata.is_symlink() {
         let reason = "a link among the secrets; put the file itself there".to_owned();
-        return Err(StateError::Unsafe { path: path.to_owned(), reason });
+        return Err(StateError::Unsafe {
+            path: path.to_owned(),
+            reason,
+        });
     }
     check_owner(path, 0o077, "others can get at this secret; `chmod go=` it")?;
     if !metadata.is_dir() || depth >= SECRETS_DEPTH_MAX {
         return Ok(());
     }
     for entry in fs::read_dir(path).map_err(|source| io_error(path, source))? {
-        check_secrets(&entry.map_err(|source| io_error(path, source))?.path(), depth + 1)?;
+        check_secrets(
+            &entry.map_err(|source| io_error(path, source))?.path(),
+            depth + 1,
+        )?;
     }
     Ok(())
 }
@@ -181,15 +200,25 @@ fn check_secrets(path: &Path, depth: usize) -> Result<(), StateError> {
 fn lock(root: &Path) -> Result<Flock<File>, StateError> {
     let path = root.join("lock");
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(&path).map_err(|source| io_error(&path, source))?;
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let file = options
+        .open(&path)
+        .map_err(|source| io_error(&path, source))?;
     let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(lock) => lock,
         Err((mut file, Errno::EWOULDBLOCK)) => {
             let mut holder = String::new();
             let known = file.read_to_string(&mut holder).is_ok();
             let holder = Some(holder.trim().to_owned()).filter(|pid| known && !pid.is_empty());
-            return Err(StateError::Held { root: root.to_owned(), holder });
+            return Err(StateError::Held {
+                root: root.to_owned(),
+                holder,
+            });
         }
         Err((_, errno)) => return Err(io_error(&path, errno.into())),
     };
@@ -211,7 +240,10 @@ fn known_token(path: &Path, token: &str) -> Result<String, StateError> {
     let whole = digits.len() == 2 * ADMIN_TOKEN_BYTES;
     if !whole || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         let reason = "holds no admin token; remove it and a new one is made".to_owned();
-        return Err(StateError::Unsafe { path: path.to_owned(), reason });
+        return Err(StateError::Unsafe {
+            path: path.to_owned(),
+            reason,
+        });
     }
     Ok(token.to_owned())
 }
@@ -221,12 +253,17 @@ fn write_private(path: &Path, bytes: &[u8]) -> Result<(), StateError> {
     let beside = path.with_extension(format!("{}.tmp", std::process::id()));
     let written = (|| {
         let mut options = OpenOptions::new();
-        let mut file =
-            options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&beside, path)?;
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        path.parent()
+            .map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     })();
     written.map_err(|source| io_error(path, source))
 }
@@ -251,7 +288,10 @@ mod tests {
         let root = temp.path().join("a/state");
         let state = StateDir::open(&root).expect("opened");
         let token = state.admin_token().expect("minted");
-        assert!(token.starts_with("fxad_") && token.len() == 5 + 64, "{token}");
+        assert!(
+            token.starts_with("fxad_") && token.len() == 5 + 64,
+            "{token}"
+        );
         assert_eq!((mode(&root), mode(&state.secrets_dir())), (0o700, 0o700));
         assert_eq!(mode(&state.admin_token_file()), 0o600);
         drop(state);
@@ -265,7 +305,10 @@ mod tests {
         let _first = StateDir::open(temp.path()).expect("opened");
         let error = StateDir::open(temp.path()).expect_err("held");
         assert!(matches!(error, StateError::Held { .. }), "{error}");
-        assert!(error.to_string().contains(&std::process::id().to_string()), "{error}");
+        assert!(
+            error.to_string().contains(&std::process::id().to_string()),
+            "{error}"
+        );
     }
 
     #[test]
@@ -276,11 +319,18 @@ mod tests {
         let token_file = state.admin_token_file();
         drop(state);
         chmod(&token_file, 0o640);
-        let error = StateDir::open(temp.path()).expect_err("refused").to_string();
-        assert!(error.contains("admin-token") && error.contains("chmod"), "{error}");
+        let error = StateDir::open(temp.path())
+            .expect_err("refused")
+            .to_string();
+        assert!(
+            error.contains("admin-token") && error.contains("chmod"),
+            "{error}"
+        );
         chmod(&token_file, 0o600);
         chmod(temp.path(), 0o777);
-        let error = StateDir::open(temp.path()).expect_err("refused").to_string();
+        let error = StateDir::open(temp.path())
+            .expect_err("refused")
+            .to_string();
         assert!(error.contains("others can write"), "{error}");
     }
 
@@ -289,10 +339,17 @@ mod tests {
         let temp = tempfile::tempdir().expect("folder");
         let state = StateDir::open(temp.path()).expect("opened");
         let file = temp.path().join("daemon.json");
-        let reach = Reach { url: "http://127.0.0.1:1".into(), token_file: None, pid: 7 };
+        let reach = Reach {
+            url: "http://127.0.0.1:1".into(),
+            token_file: None,
+            pid: 7,
+        };
         state.announce(&reach).expect("written");
         let text = fs::read_to_string(&file).expect("there");
-        assert_eq!(text, "{\"url\":\"http://127.0.0.1:1\",\"token_file\":null,\"pid\":7}\n");
+        assert_eq!(
+            text,
+            "{\"url\":\"http://127.0.0.1:1\",\"token_file\":null,\"pid\":7}\n"
+        );
         drop(state);
         let _state = StateDir::open(temp.path()).expect("after a crash");
         assert!(!file.exists());

@@ -1,11 +1,7 @@
 //! Bodies of answers.
 
-use chrono::DateTime;
-use chrono::Utc;
 use serde::Serialize;
 use uuid::Uuid;
-
-use crate::time;
 
 /// The body of every error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,7 +22,12 @@ pub struct List<T> {
     pub items: Vec<T>,
 }
 
-/// The answer of `POST …/exec`. A command that ended badly is an answer too, not an error.
+/// The answer of `POST …/exec`, without its texts. A command that ended badly is an answer too, not an
+/// error.
+///
+/// After these keys come `stdout` and `stderr`, as text in which bytes that are no UTF-8 appear as U+FFFD,
+/// and `stdout_base64` and `stderr_base64`, each only when the text beside it is not exact. They can be
+/// megabytes, so that they are written as they go out and are never a value of this type.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExecAnswer {
     /// Always `exec`.
@@ -43,16 +44,6 @@ pub struct ExecAnswer {
     pub timed_out: bool,
     /// How long it ran, in milliseconds.
     pub duration_ms: u64,
-    /// What it wrote, as text. Bytes that are no UTF-8 appear as U+FFFD; then the next field is there.
-    pub stdout: String,
-    /// The exact bytes, when `stdout` is not exact.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stdout_base64: Option<String>,
-    /// What it wrote to standard error, as text.
-    pub stderr: String,
-    /// The exact bytes, when `stderr` is not exact.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stderr_base64: Option<String>,
     /// Something was dropped.
     #[serde(skip_serializing_if = "is_false")]
     pub output_truncated: bool,
@@ -160,20 +151,26 @@ pub struct LedgerInfo {
     /// Where it was started.
     pub origin: String,
     /// When.
-    #[serde(serialize_with = "time::serialize")]
-    pub created_at: DateTime<Utc>,
+    pub created_at: String,
     /// The key that its checkpoints are verified with.
     pub vkey: String,
-    /// How many events it has.
-    pub position: u64,
-    /// The hash of the last one, hex.
-    pub head: String,
+    /// Its end, as far as it is durable.
+    pub head: LedgerHead,
     /// What it takes on the disk.
     pub bytes_on_disk: u64,
     /// How long a sync took lately, in microseconds: the median.
     pub sync_micros_p50: u64,
     /// How long a sync took lately, in microseconds: one in a hundred took longer.
     pub sync_micros_p99: u64,
+}
+
+/// The end of a ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct LedgerHead {
+    /// How many events it has.
+    pub position: u64,
+    /// The hash of the last one, hex.
+    pub hash: String,
 }
 
 #[expect(

@@ -21,6 +21,7 @@ mod time;
 
 pub use answer::ErrorBody;
 pub use answer::ExecAnswer;
+pub use answer::LedgerHead;
 pub use answer::LedgerInfo;
 pub use answer::List;
 pub use answer::ReplayAnswer;

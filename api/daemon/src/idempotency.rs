@@ -1,0 +1,235 @@
+//! `Idempotency-Key`: one effect, however often a request arrives.
+//!
+//! The claim and the answer are events, so that a retry after a crash still finds them. The scope of a
+//! key is the tenant, or the actor where there is none, and the method and path: the same key elsewhere
+//! is another key. Only a success is kept; what failed may be tried again.
+
+use std::future::Future;
+
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::request::Parts;
+use axum::response::Response;
+use bytes::Bytes;
+use fluxvm_commands::Caller;
+use fluxvm_commands::ClaimedKey;
+use fluxvm_commands::Engine;
+use fluxvm_commands::KeyClaim;
+use fluxvm_projections::SessionId;
+
+use crate::exec_body::ExecBody;
+use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
+use crate::limits::IDEMPOTENCY_KEY_BYTES_MAX;
+use crate::status;
+use crate::status::ApiError;
+use crate::status::JSON;
+use crate::status::Success;
+
+/// The header.
+const HEADER: &str = "idempotency-key";
+
+/// A key with its scope, and what came with it. Only digests: a key may be something that the caller
+/// would not want in a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestKey {
+    name: String,
+    body_blake3: String,
+}
+
+impl RequestKey {
+    /// The key of a request, if it has one.
+    pub(crate) fn of(head: &Parts, caller: &Caller, body: &[u8]) -> Result<Option<Self>, ApiError> {
+        let mut values = head.headers.get_all(HEADER).iter();
+        let Some(key) = values.next() else {
+            return Ok(None);
+        };
+        let valid = values.next().is_none() && is_valid(key);
+        if !valid {
+            let message = format!(
+                "must be one key of 1 to {IDEMPOTENCY_KEY_BYTES_MAX} visible ASCII characters"
+            );
+            return Err(ApiError::invalid_parameter("Idempotency-Key", &message));
+        }
+        let scope = match &caller.tenant {
+            Some(tenant) => ("tenant", tenant.as_str()),
+            None => ("actor", caller.actor.as_str()),
+        };
+        let mut hasher = blake3::Hasher::new();
+        let (method, path) = (head.method.as_str(), head.uri.path());
+        let parts = [scope.0, scope.1, method, path].map(str::as_bytes);
+        for part in parts.into_iter().chain([key.as_bytes()]) {
+            // With their lengths, so that no two scopes run into each other.
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        let name = hasher.finalize().to_hex().to_string();
+        Ok(Some(Self {
+            name,
+            body_blake3: blake3::hash(body).to_hex().to_string(),
+        }))
+    }
+}
+
+fn is_valid(key: &HeaderValue) -> bool {
+    let bytes = key.as_bytes();
+    (1..=IDEMPOTENCY_KEY_BYTES_MAX).contains(&bytes.len()) && bytes.iter().all(u8::is_ascii_graphic)
+}
+
+/// A successful answer before it becomes a response.
+pub(crate) enum Reply {
+    /// A session that was made, as JSON.
+    Created(SessionId, Bytes),
+    /// A command's outcome.
+    Exec(Box<ExecBody>),
+}
+
+impl Reply {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Created(id, body) => {
+                status::located(status::answer(Success::Created, JSON, body.into()), id)
+            }
+            Self::Exec(body) => status::answer(Success::Done, JSON, body.into_body()),
+        }
+    }
+
+    /// The bytes that every retry gets. An outcome that is too large to be kept is shortened, for the
+    /// first caller too: to refuse it would hide that the command ran, and to not keep it would let a
+    /// retry run it again. What was cut is in the ledger.
+    fn into_kept(self) -> Result<(Success, Bytes), ApiError> {
+        let fits = |body: &Bytes| body.len() <= IDEMPOTENCY_ANSWER_BYTES_MAX;
+        let (success, body) = match self {
+            Self::Created(_, body) => (Success::Created, body),
+            Self::Exec(outcome) => {
+                let whole = outcome.to_bytes();
+                let body = if fits(&whole) {
+                    whole
+                } else {
+                    outcome.shortened().to_bytes()
+                };
+                (Success::Done, body)
+            }
+        };
+        if fits(&body) {
+            Ok((success, body))
+        } else {
+            Err(ApiError::answer_too_large(IDEMPOTENCY_ANSWER_BYTES_MAX))
+        }
+    }
+}
+
+/// Runs a request once per key; without a key, runs it.
+pub(crate) async fn once(
+    engine: &Engine,
+    caller: &Caller,
+    key: Option<RequestKey>,
+    work: impl Future<Output = Result<Reply, ApiError>> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let Some(key) = key else {
+        return work.await.map(Reply::into_response);
+    };
+    let claimed = match engine
+        .claim_key(caller, &key.name, &key.body_blake3)
+        .await?
+    {
+        KeyClaim::Fresh(claimed) => claimed,
+        KeyClaim::Answered {
+            status,
+            content_type,
+            body,
+        } => {
+            return Ok(status::replayed(status, &content_type, body));
+        }
+    };
+    // A task of its own: even a panic must not leave the key claimed for ever.
+    let outcome = tokio::spawn(work).await.unwrap_or_else(|error| {
+        tracing::error!(%error, "a request with an Idempotency-Key ended early");
+        Err(ApiError::internal())
+    });
+    match outcome.and_then(Reply::into_kept) {
+        Ok((success, body)) => keep(engine, caller, claimed, success, body).await,
+        Err(error) => {
+            if let Err(error) = engine.release_key(caller, claimed).await {
+                tracing::error!(%error, "an Idempotency-Key was not released");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The answer is durable before anyone gets it.
+async fn keep(
+    engine: &Engine,
+    caller: &Caller,
+    key: ClaimedKey,
+    success: Success,
+    body: Bytes,
+) -> Result<Response, ApiError> {
+    engine
+        .answer_key(caller, key, success.as_u16(), JSON, body.clone())
+        .await?;
+    Ok(status::answer(success, JSON, Body::from(body)))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Request;
+    use fluxvm_eventstore::Actor;
+    use fluxvm_eventstore::CorrelationId;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn caller(actor: &str, tenant: Option<&str>) -> Caller {
+        Caller {
+            actor: Actor::parse(actor).expect("actor"),
+            tenant: tenant.map(Into::into),
+            request: CorrelationId::new(Uuid::from_u128(1)),
+        }
+    }
+
+    fn head(path: &str) -> Parts {
+        Request::post(path)
+            .body(())
+            .expect("request")
+            .into_parts()
+            .0
+    }
+
+    fn key(caller: &Caller, path: &str, key: &str) -> Result<Option<RequestKey>, ApiError> {
+        let mut head = head(path);
+        let value = HeaderValue::from_bytes(key.as_bytes()).expect("header");
+        head.headers.insert(HEADER, value);
+        RequestKey::of(&head, caller, b"{}")
+    }
+
+    #[test]
+    fn a_key_is_one_to_255_visible_characters() {
+        let ops = caller("admin:ops", None);
+        for good in ["k", &"k".repeat(255), "a!~b"] {
+            assert!(key(&ops, "/x", good).expect("valid").is_some());
+        }
+        for bad in ["", "a b", &"k".repeat(256), "caf\u{e9}"] {
+            assert_eq!(key(&ops, "/x", bad).expect_err(bad).code(), "invalid_field");
+        }
+        let none = RequestKey::of(&head("/x"), &ops, b"");
+        assert_eq!(none.expect("fine"), None);
+    }
+
+    #[test]
+    fn a_key_belongs_to_a_tenant_or_an_actor_and_to_a_path() {
+        let ops = caller("admin:ops", None);
+        let name = |caller: &Caller, path: &str| {
+            key(caller, path, "k").expect("valid").expect("there").name
+        };
+        assert_eq!(name(&ops, "/x"), name(&ops, "/x"));
+        assert_ne!(name(&ops, "/x"), name(&ops, "/y"));
+        assert_ne!(name(&ops, "/x"), name(&caller("admin:dev", None), "/x"));
+        let tenant = |actor: &str| caller(actor, Some("a"));
+        assert_eq!(
+            name(&tenant("admin:ops"), "/x"),
+            name(&tenant("admin:dev"), "/x")
+        );
+        assert_ne!(name(&tenant("admin:ops"), "/x"), name(&ops, "/x"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Evidence: events as JSON lines that verify without the daemon.
+
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::Uri;
+use axum::http::header;
+use axum::response::Response;
+use bytes::Bytes;
+use fluxvm_eventstore::ReadError;
+use futures_util::stream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc;
+
+use super::no_parameters;
+use axum::extract::State;
+
+use crate::app::Admin;
+use crate::app::App;
+use crate::app::HostAdmin;
+use crate::app::Ready;
+use crate::app::SessionPath;
+use crate::limits::CHUNK_BYTES;
+use crate::limits::EXPORT_CHUNKS_AHEAD;
+use crate::status;
+use crate::status::ApiError;
+use crate::status::Success;
+
+/// The content type of JSON lines.
+const NDJSON: &str = "application/x-ndjson";
+
+pub(super) async fn session(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let permit = app.export_permit()?;
+    let lines = engine.export_session(&caller, id)?;
+    Ok(evidence(lines, permit, &format!("session-{id}.jsonl")))
+}
+
+pub(super) async fn ledger(
+    State(app): State<App>,
+    HostAdmin: HostAdmin,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let permit = app.export_permit()?;
+    let lines = engine.export_ledger()?;
+    Ok(evidence(lines, permit, "ledger.jsonl"))
+}
+
+/// Sends lines as they are read, a few chunks ahead of the client. An error in the middle breaks the
+/// answer off: half an export must not look like a whole one, and the footer says so too.
+fn evidence(
+    lines: impl Iterator<Item = Result<String, ReadError>> + Send + 'static,
+    permit: OwnedSemaphorePermit,
+    file_name: &str,
+) -> Response {
+    let (sender, receiver) = mpsc::channel(EXPORT_CHUNKS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        send_chunks(lines, &sender);
+    });
+    let body = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
+        receiver.recv().await.map(|chunk| (chunk, receiver))
+    });
+    let mut response = status::answer(Success::Done, NDJSON, Body::from_stream(body));
+    let disposition = format!("attachment; filename=\"{file_name}\"");
+    if let Ok(value) = HeaderValue::from_str(&disposition) {
+        response
+            .headers_mut()
+            .insert(header::CONTENT_DISPOSITION, value);
+    }
+    response
+}
+
+fn send_chunks(
+    lines: impl Iterator<Item = Result<String, ReadError>>,
+    sender: &mpsc::Sender<Result<Bytes, ReadError>>,
+) {
+    let mut chunk = Vec::new();
+    for line in lines {
+        match line {
+            Ok(line) => chunk.extend_from_slice(line.as_bytes()),
+            Err(error) => {
+                tracing::error!(%error, "an export broke off");
+                // The client may be gone; then nobody needs to know.
+                let _ = sender.blocking_send(Err(error));
+                return;
+            }
+        }
+        if chunk.len() >= CHUNK_BYTES
+            && sender
+                .blocking_send(Ok(std::mem::take(&mut chunk).into()))
+                .is_err()
+        {
+            return;
+        }
+    }
+    if !chunk.is_empty() {
+        let _ = sender.blocking_send(Ok(chunk.into()));
+    }
+}

@@ -1,0 +1,88 @@
+//! The routes, one file per noun. A handler reads a request, asks the engine, and writes the answer; it
+//! decides nothing.
+
+mod create;
+mod events;
+mod export;
+mod host;
+mod replay;
+mod sessions;
+mod stream;
+
+use axum::Router;
+use axum::extract::FromRequest;
+use axum::extract::Request;
+use axum::http::Uri;
+use axum::middleware;
+use axum::routing::get;
+use axum::routing::post;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use tower_http::catch_panic::CatchPanicLayer;
+
+use crate::app::App;
+use crate::body::BodySlot;
+use crate::edge;
+use crate::query::Parameters;
+use crate::status::ApiError;
+
+/// All routes, with everything that surrounds them.
+pub(crate) fn router(app: App) -> Router {
+    Router::new()
+        .route(
+            "/v1/agents/sessions",
+            get(sessions::list).post(create::create),
+        )
+        .route(
+            "/v1/agents/sessions/{id}",
+            get(sessions::get).delete(sessions::delete),
+        )
+        .route("/v1/agents/sessions/{id}/exec", post(sessions::exec))
+        .route("/v1/agents/sessions/{id}/replay", post(replay::replay))
+        .route("/v1/agents/sessions/{id}/events", get(events::events))
+        .route(
+            "/v1/agents/sessions/{id}/events/stream",
+            get(stream::stream),
+        )
+        .route("/v1/agents/sessions/{id}/export", get(export::session))
+        .route("/v1/ledger/info", get(host::ledger_info))
+        .route("/v1/ledger/export", get(export::ledger))
+        .route("/v1/capabilities", get(host::capabilities))
+        .route("/healthz", get(host::healthz))
+        .route("/readyz", get(host::readyz))
+        .route("/metrics", get(host::metrics))
+        .method_not_allowed_fallback(async || ApiError::method_not_allowed())
+        .fallback(async |uri: Uri| ApiError::route_not_found(uri.path()))
+        .layer(CatchPanicLayer::custom(edge::panicked))
+        .layer(middleware::from_fn_with_state(app.clone(), edge::edge))
+        .with_state(app)
+}
+
+/// A body that was read strictly, whatever content type it claims: clients that post with curl claim
+/// none or a wrong one.
+pub(crate) struct StrictBody<T> {
+    /// What it says.
+    pub(crate) value: T,
+    /// The bytes themselves, for the digest of an idempotent request.
+    pub(crate) bytes: Bytes,
+}
+
+impl<T: DeserializeOwned> FromRequest<App> for StrictBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        let slot = request
+            .extensions()
+            .get::<BodySlot>()
+            .cloned()
+            .unwrap_or_default();
+        let bytes = slot.read().await?;
+        let value = fluxvm_api_types::parse(&bytes)?;
+        Ok(Self { value, bytes })
+    }
+}
+
+/// For routes without parameters: any is a mistake that should not go unnoticed.
+fn no_parameters(uri: &Uri) -> Result<(), ApiError> {
+    Parameters::read(uri, &[]).map(drop)
+}

@@ -1,0 +1,89 @@
+//! `POST …/replay`.
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
+use fluxvm_api_types::Milliseconds;
+use fluxvm_api_types::ReplayRequest;
+use fluxvm_commands::Replay;
+use fluxvm_commands::ReplayAnswer;
+use fluxvm_commands::ReplayStep;
+use fluxvm_projections::SessionId;
+
+use super::StrictBody;
+use super::no_parameters;
+use crate::app::Admin;
+use crate::app::App;
+use crate::app::Ready;
+use crate::app::SessionPath;
+use crate::status;
+use crate::status::ApiError;
+use crate::status::JSON;
+use crate::status::Success;
+
+pub(super) async fn replay(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    SessionPath(source): SessionPath,
+    Ready(engine): Ready,
+    uri: Uri,
+    body: StrictBody<ReplayRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let request = understood(body.value);
+    let work = async move { Ok(engine.replay(&caller, source, request).await?) };
+    let answer = app.detached(work).await?;
+    let body = serde_json::to_vec(&view(answer)).map_err(|_| ApiError::internal())?;
+    Ok(status::answer(Success::Done, JSON, body.into()))
+}
+
+fn understood(request: ReplayRequest) -> Replay {
+    Replay {
+        target: request.target.map(SessionId),
+        dry_run: request.dry_run.unwrap_or(false),
+        since: request.since,
+        until: request.until,
+        stop_on_failure: request.stop_on_failure.unwrap_or(true),
+        timeout_ms: request.timeout_seconds.map(Milliseconds::get),
+    }
+}
+
+fn view(answer: ReplayAnswer) -> fluxvm_api_types::ReplayAnswer {
+    fluxvm_api_types::ReplayAnswer {
+        source: answer.source.0,
+        target: answer.target.map(|target| target.0),
+        dry_run: answer.dry_run,
+        seq: answer.seq,
+        steps: answer.steps.into_iter().map(step).collect(),
+        skipped: answer
+            .skipped
+            .into_iter()
+            .map(|skipped| fluxvm_api_types::SkippedStep {
+                seq: skipped.seq,
+                kind: skipped.kind,
+                reason: skipped.reason,
+            })
+            .collect(),
+        stopped_at: answer.stopped_at,
+        stopped_because: answer.stopped_because,
+    }
+}
+
+fn step(step: ReplayStep) -> fluxvm_api_types::ReplayStep {
+    let result = step.result.as_ref();
+    fluxvm_api_types::ReplayStep {
+        seq: step.seq,
+        command: step.command,
+        recorded_exit_code: step.recorded_exit_code,
+        exit_code: result.map(|result| result.exit_code),
+        same_exit_code: result.map(|result| result.same_exit_code),
+        same_stdout: result.map(|result| result.same_stdout),
+        same_stderr: result.map(|result| result.same_stderr),
+        target_seq: result.map(|result| result.seq),
+        duration_ms: result.map(|result| result.duration_ms),
+        error: step.error.map(|error| fluxvm_api_types::StepError {
+            code: error.code,
+            message: error.message,
+        }),
+    }
+}

@@ -1,0 +1,209 @@
+//! Sessions: list, get, delete, exec.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::Uri;
+use axum::http::header;
+use axum::http::request::Parts;
+use axum::response::Response;
+use fluxvm_api_types::ExecRequest;
+use fluxvm_api_types::List;
+use fluxvm_api_types::Milliseconds;
+use fluxvm_api_types::Survivor;
+use fluxvm_api_types::Survivors;
+use fluxvm_commands::Exec;
+use fluxvm_commands::ExecAnswer;
+
+use super::StrictBody;
+use super::no_parameters;
+use crate::app::Admin;
+use crate::app::App;
+use crate::app::Ready;
+use crate::app::SessionPath;
+use crate::exec_body::ExecBody;
+use crate::idempotency;
+use crate::idempotency::Reply;
+use crate::idempotency::RequestKey;
+use crate::session_view;
+use crate::status;
+use crate::status::ApiError;
+use crate::status::JSON;
+use crate::status::Success;
+
+pub(super) async fn list(
+    Admin(caller): Admin,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let sessions = engine.sessions(&caller).await?;
+    let list = List {
+        items: sessions.iter().map(session_view::view).collect(),
+    };
+    let body = serde_json::to_vec(&list).map_err(|_| ApiError::internal())?;
+    Ok(status::answer(Success::Done, JSON, body.into()))
+}
+
+pub(super) async fn get(
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let session = engine.session(&caller, id).await?;
+    Ok(status::answer(
+        Success::Done,
+        JSON,
+        session_view::to_json(&session).into(),
+    ))
+}
+
+pub(super) async fn delete(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let revision = if_match(&headers)?;
+    let work = async move { Ok(engine.delete_session(&caller, id, revision).await?) };
+    app.detached(work).await?;
+    Ok(status::no_content())
+}
+
+pub(super) async fn exec(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    head: Parts,
+    body: StrictBody<ExecRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&head.uri)?;
+    let key = RequestKey::of(&head, &caller, &body.bytes)?;
+    let request = understood(body.value)?;
+    let metrics = app.metrics().clone();
+    let work = async move {
+        // A session that this caller may not know of must not even make its key claimed.
+        engine.session(&caller, id).await?;
+        let (runner, asking) = (engine.clone(), caller.clone());
+        let run = async move {
+            let answer = runner.exec(&asking, id, request).await?;
+            metrics.exec(Duration::from_millis(answer.outcome.duration_ms));
+            Ok(Reply::Exec(Box::new(outcome(answer))))
+        };
+        idempotency::once(&engine, &caller, key, run).await
+    };
+    app.detached(work).await
+}
+
+/// The request in the engine's words. Approvals are part of the contract and not of this version.
+fn understood(request: ExecRequest) -> Result<Exec, ApiError> {
+    let unknown = "this version has no approvals; leave it out";
+    if request.approval_id.is_some() {
+        return Err(ApiError::not_enforceable("approval_id", unknown));
+    }
+    if request.approval_wait_seconds.is_some() {
+        return Err(ApiError::not_enforceable("approval_wait_seconds", unknown));
+    }
+    let timeout_ms = request.timeout_seconds.map(Milliseconds::get);
+    Ok(Exec {
+        command: request.command,
+        timeout_ms,
+    })
+}
+
+fn outcome(answer: ExecAnswer) -> ExecBody {
+    let outcome = answer.outcome;
+    let (stdout_dropped, stderr_dropped) =
+        (outcome.stdout.dropped_bytes, outcome.stderr.dropped_bytes);
+    ExecBody {
+        answer: fluxvm_api_types::ExecAnswer {
+            result: "exec",
+            seq: answer.seq,
+            exit_code: outcome.exit_code,
+            signal: outcome.signal,
+            timed_out: outcome.timed_out,
+            duration_ms: outcome.duration_ms,
+            output_truncated: stdout_dropped > 0 || stderr_dropped > 0,
+            stdout_dropped_bytes: stdout_dropped,
+            stderr_dropped_bytes: stderr_dropped,
+            survivors: outcome.survivors.map(|survivors| Survivors {
+                total: survivors.total,
+                listed: survivors
+                    .listed
+                    .into_iter()
+                    .map(|survivor| Survivor {
+                        pid: survivor.pid,
+                        command: survivor.command,
+                    })
+                    .collect(),
+            }),
+        },
+        stdout: answer.stdout,
+        stderr: answer.stderr,
+    }
+}
+
+/// `If-Match`: a bare revision, or `*`, which every revision matches.
+fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let mut values = headers.get_all(header::IF_MATCH).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default();
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    match (text, values.next()) {
+        ("*", None) => Ok(None),
+        (text, None) if digits && text.parse::<u64>().is_ok() => Ok(text.parse().ok()),
+        _ => Err(ApiError::invalid_parameter(
+            "If-Match",
+            "must be one revision, or `*`",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn if_match_takes_a_bare_revision_or_a_star() {
+        let read = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::IF_MATCH, value.parse().expect("value"));
+            }
+            if_match(&headers)
+        };
+        assert_eq!(read(&[]).expect("none"), None);
+        assert_eq!(read(&["*"]).expect("any"), None);
+        assert_eq!(read(&["3"]).expect("number"), Some(3));
+        for bad in [
+            &["\"3\""][..],
+            &["-1"],
+            &["+1"],
+            &[""],
+            &["3", "4"],
+            &["99999999999999999999"],
+        ] {
+            assert_eq!(
+                read(bad).expect_err("refused").code(),
+                "invalid_field",
+                "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_approval_is_known_and_not_promised() {
+        let body = br#"{"command":"true","approval_id":"a1"}"#;
+        let error = understood(fluxvm_api_types::parse(body).expect("known")).expect_err("refused");
+        assert_eq!(error.code(), "not_enforceable");
+    }
+}

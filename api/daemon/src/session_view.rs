@@ -1,0 +1,112 @@
+//! The session record, out of the projection.
+
+use bytes::Bytes;
+use fluxvm_api_types::CapabilitiesView;
+use fluxvm_api_types::OperationView;
+use fluxvm_api_types::PolicyView;
+use fluxvm_api_types::RuntimeView;
+use fluxvm_api_types::SessionView;
+use fluxvm_api_types::UsageView;
+use fluxvm_api_types::WorkspaceView;
+use fluxvm_commands::status_name;
+use fluxvm_projections::Capabilities;
+use fluxvm_projections::Operation;
+use fluxvm_projections::Recording;
+use fluxvm_projections::Session;
+use fluxvm_projections::WorkspaceMode;
+
+/// The record as JSON.
+pub(crate) fn to_json(session: &Session) -> Bytes {
+    // Strings, numbers and times: nothing in a record can fail to serialise.
+    serde_json::to_vec(&view(session))
+        .unwrap_or_else(|_| b"null".to_vec())
+        .into()
+}
+
+/// The record.
+pub(crate) fn view(session: &Session) -> SessionView {
+    SessionView {
+        id: session.id.0,
+        agent: session.agent.clone(),
+        tenant: session.tenant.clone(),
+        status: status_name(session.status),
+        status_reason: session.status_reason.clone(),
+        sandbox_id: session.sandbox_id.0,
+        backend: session.backend.clone(),
+        created_at: session.created_at,
+        expires_at: session.expires_at,
+        revision: session.revision,
+        parent: None,
+        children: Vec::new(),
+        workspace: WorkspaceView {
+            git: session.workspace.git.clone(),
+            path: session.workspace.path.clone(),
+            mode: match session.workspace.mode {
+                WorkspaceMode::Clone => "clone",
+            },
+            lower: None,
+            note: session.workspace_note.clone(),
+            baseline: None,
+        },
+        runtime: RuntimeView {
+            image: session.runtime.image.clone(),
+            cpus: session.runtime.cpus,
+            memory_mb: session.runtime.memory_mb,
+            host_gpu: false,
+            volumes: Vec::new(),
+        },
+        policy: PolicyView {
+            preset: session.policy.preset.clone(),
+            offline: session.policy.offline,
+            allow_hosts: Vec::new(),
+            http_rules: Vec::new(),
+            process: None,
+            exec: None,
+        },
+        capabilities: capabilities(&session.capabilities),
+        checkpoints: Vec::new(),
+        budget: None,
+        usage: UsageView {
+            execs: session.usage.execs,
+            exec_ms: session.usage.exec_ms,
+            jobs: 0,
+            children: 0,
+            workspace_bytes: None,
+        },
+        record: match session.record {
+            Recording::Full => "full",
+            Recording::Digest => "digest",
+        },
+        http_unbound: false,
+        in_flight: session.in_flight.iter().map(operation).collect(),
+        interrupted_op: session.interrupted_op.as_ref().map(operation),
+    }
+}
+
+fn capabilities(recorded: &Capabilities) -> CapabilitiesView {
+    CapabilitiesView {
+        snapshot: recorded.snapshot,
+        restore: recorded.restore,
+        fork: recorded.fork,
+        pty: recorded.pty,
+        memory_checkpoint: recorded.memory_checkpoint,
+        memory_checkpoint_reason: recorded.memory_checkpoint_reason.clone(),
+        confinement: recorded.confinement,
+        exec_allowlist: recorded.exec_allowlist,
+        http_policy: recorded.http_policy,
+        memory_limit: recorded.memory_limit,
+        process_limit: recorded.process_limit,
+        cpu_limit: recorded.cpu_limit,
+        user_namespace: recorded.user_namespace.clone(),
+        host_root_writable: recorded.host_root_writable,
+        network: recorded.network.clone(),
+    }
+}
+
+fn operation(operation: &Operation) -> OperationView {
+    OperationView {
+        op: operation.kind.name(),
+        seq: operation.seq,
+        started_at: operation.started_at,
+    }
+}

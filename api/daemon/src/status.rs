@@ -1,0 +1,461 @@
+//! Every HTTP status that the daemon answers, in one place.
+//!
+//! The rest of the server says what happened; which number that is, is said here and nowhere else. Each
+//! code has a page in `docs/errors/`, which a test holds in place.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::http::HeaderValue;
+use axum::http::StatusCode;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::response::Response;
+use bytes::Bytes;
+use fluxvm_api_types::BodyError;
+use fluxvm_api_types::ErrorBody;
+use fluxvm_commands::CommandError;
+use fluxvm_projections::SessionId;
+use fluxvm_vmm::CreateError;
+use fluxvm_vmm::CreateFault;
+
+use crate::auth::AuthRefusal;
+
+/// The content type of every answer that is one JSON value.
+pub(crate) const JSON: &str = "application/json";
+
+/// An error as it goes out.
+#[derive(Clone, Debug)]
+pub(crate) struct ApiError {
+    status: StatusCode,
+    code: Cow<'static, str>,
+    message: String,
+    field: Option<String>,
+    headers: Vec<(header::HeaderName, &'static str)>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        let code = Cow::Borrowed(code);
+        Self {
+            status,
+            code,
+            message: message.into(),
+            field: None,
+            headers: Vec::new(),
+        }
+    }
+
+    fn at(mut self, field: impl Into<String>) -> Self {
+        self.field = Some(field.into());
+        self
+    }
+
+    fn with(mut self, name: header::HeaderName, value: &'static str) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The stable code.
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// No such route.
+    pub(crate) fn route_not_found(path: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not_found",
+            format!("there is nothing at {path}"),
+        )
+    }
+
+    /// A route that takes other methods.
+    pub(crate) fn method_not_allowed() -> Self {
+        let message = "this path takes other methods; `Allow` names them";
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            message,
+        )
+    }
+
+    /// No such session, in a path that names none.
+    pub(crate) fn no_such_session(text: &str) -> Self {
+        let message = format!("session {text} not found");
+        Self::new(StatusCode::NOT_FOUND, "session_not_found", message)
+    }
+
+    /// A request that a role does not allow.
+    pub(crate) fn forbidden(message: &'static str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// A body over the limit.
+    pub(crate) fn body_too_large(limit_bytes: usize) -> Self {
+        let message = format!("the body is over the limit of {limit_bytes} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message)
+    }
+
+    /// A body that did not arrive in time.
+    pub(crate) fn body_timeout() -> Self {
+        let message = "the body did not arrive in time";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", message)
+    }
+
+    /// A body that broke off, or whose framing is wrong.
+    pub(crate) fn body_broken(message: String) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_body", message)
+    }
+
+    /// A query parameter that is not known.
+    pub(crate) fn unknown_parameter(name: &str, known: &[&str]) -> Self {
+        let known = if known.is_empty() {
+            "this route takes none".to_owned()
+        } else {
+            format!("known here: {}", known.join(", "))
+        };
+        let message = format!("{name}: unknown query parameter; {known}");
+        Self::new(StatusCode::BAD_REQUEST, "unknown_field", message).at(name)
+    }
+
+    /// A query parameter or header whose value does not hold.
+    pub(crate) fn invalid_parameter(name: &str, message: &str) -> Self {
+        let message = format!("{name}: {message}");
+        Self::new(StatusCode::BAD_REQUEST, "invalid_field", message).at(name)
+    }
+
+    /// A field that is known and that this version cannot honour.
+    pub(crate) fn not_enforceable(field: &str, message: &str) -> Self {
+        let message = format!("{field}: {message}");
+        Self::new(StatusCode::BAD_REQUEST, "not_enforceable", message).at(field)
+    }
+
+    /// Too much of something that this server holds.
+    pub(crate) fn too_many(what: &str, limit: usize) -> Self {
+        let message = format!("{what}: {limit} at once is the limit; try again when one has ended");
+        Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message).with(header::RETRY_AFTER, "1")
+    }
+
+    /// The daemon answers but has not taken up its sessions yet.
+    pub(crate) fn starting() -> Self {
+        let message = "the daemon is starting; it reads its ledger and takes up its sandboxes";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "starting", message)
+            .with(header::RETRY_AFTER, "1")
+    }
+
+    /// The daemon is ending.
+    pub(crate) fn stopping() -> Self {
+        let message = "the daemon is stopping; what it was doing is recorded and goes on after the \
+                       next start";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
+            .with(header::RETRY_AFTER, "1")
+    }
+
+    /// The ledger failed, so that nothing can be done any more.
+    pub(crate) fn ledger_failed(reason: &str) -> Self {
+        let message = format!("the ledger failed and the daemon is ending: {reason}");
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ledger_unavailable",
+            message,
+        )
+    }
+
+    /// A defect of the server. The details are in its log.
+    pub(crate) fn internal() -> Self {
+        let message = "internal error; the daemon's log has the details under this request's id";
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+
+    /// An answer that cannot be stored for its idempotency key.
+    pub(crate) fn answer_too_large(limit_bytes: usize) -> Self {
+        let message = format!(
+            "the answer is over the {limit_bytes} bytes that are kept for an Idempotency-Key"
+        );
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
+    }
+
+    /// The reason of a stream's end that is no failure of the server.
+    pub(crate) fn stream_end(code: &'static str, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::OK, code, message)
+    }
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        let wrong = Self::new(StatusCode::BAD_REQUEST, error.code(), error.to_string());
+        match error.field() {
+            Some(field) => wrong.at(field),
+            None => wrong,
+        }
+    }
+}
+
+impl From<AuthRefusal> for ApiError {
+    fn from(refusal: AuthRefusal) -> Self {
+        let unauthorized = |message, challenge| {
+            Self::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+                .with(header::WWW_AUTHENTICATE, challenge)
+        };
+        match refusal {
+            AuthRefusal::Missing => unauthorized(
+                "a token is required: `Authorization: Bearer <token>`",
+                "Bearer realm=\"fluxvm\"",
+            ),
+            AuthRefusal::Malformed => unauthorized(
+                "one bearer token is required: `Authorization: Bearer <token>`",
+                "Bearer realm=\"fluxvm\", error=\"invalid_request\"",
+            ),
+            AuthRefusal::Unknown => unauthorized(
+                "this token is not known",
+                "Bearer realm=\"fluxvm\", error=\"invalid_token\"",
+            ),
+            AuthRefusal::Foreign => Self::forbidden(
+                "open access is for this machine only: `Host`, and `Origin` where there is one, must \
+                 name localhost or a loopback address",
+            ),
+        }
+    }
+}
+
+impl From<CommandError> for ApiError {
+    fn from(error: CommandError) -> Self {
+        let status = status_of(&error);
+        if status.is_server_error() {
+            tracing::error!(code = error.code(), %error, "a command failed");
+        }
+        Self {
+            status,
+            code: Cow::Owned(error.code().to_owned()),
+            message: error.to_string(),
+            field: error.field().map(ToOwned::to_owned),
+            headers: match status {
+                StatusCode::TOO_MANY_REQUESTS => vec![(header::RETRY_AFTER, "1")],
+                _ => Vec::new(),
+            },
+        }
+    }
+}
+
+fn status_of(error: &CommandError) -> StatusCode {
+    match error {
+        CommandError::Invalid { .. } | CommandError::Unenforceable { .. } => {
+            StatusCode::BAD_REQUEST
+        }
+        CommandError::NotFound(_) => StatusCode::NOT_FOUND,
+        CommandError::NotRunning { .. }
+        | CommandError::Busy { .. }
+        | CommandError::IdempotencyRunning => StatusCode::CONFLICT,
+        CommandError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
+        CommandError::RevisionDiffers { .. } => StatusCode::PRECONDITION_FAILED,
+        CommandError::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
+        CommandError::CreateFailed(error) => status_of_create(error),
+        CommandError::WorkspaceNotReady(_) => StatusCode::BAD_GATEWAY,
+        CommandError::ExecFailed { code, .. } => match code.as_str() {
+            // The command itself cannot be started: its own fault, not the guest's.
+            "spawn_failed" => StatusCode::BAD_REQUEST,
+            "sandbox_gone" => StatusCode::CONFLICT,
+            _ => StatusCode::BAD_GATEWAY,
+        },
+        CommandError::Ledger(_) | CommandError::Blob(_) | CommandError::Stopping => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        CommandError::RemoveFailed(_) | CommandError::Read(_) | CommandError::Internal(_) => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    }
+}
+
+/// What the caller named is the caller's fault; whatever the machine cannot do is the machine's.
+fn status_of_create(error: &CreateError) -> StatusCode {
+    match error.source {
+        CreateFault::Spec(_) | CreateFault::ImageMissing { .. } => StatusCode::BAD_REQUEST,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, self.body());
+        for (name, value) in self.headers {
+            response
+                .headers_mut()
+                .insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
+
+impl ApiError {
+    /// `{"error", "code", "field"?}`.
+    pub(crate) fn body(&self) -> Bytes {
+        let body = ErrorBody {
+            error: &self.message,
+            code: &self.code,
+            field: self.field.as_deref(),
+        };
+        // Three strings always serialise; a code is the least that a client must get.
+        serde_json::to_vec(&body)
+            .unwrap_or_else(|_| b"{\"code\":\"internal\"}".to_vec())
+            .into()
+    }
+}
+
+/// What a successful command amounts to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Success {
+    /// It is in the body.
+    Done,
+    /// Something new is in the body.
+    Created,
+}
+
+impl Success {
+    /// The number, as it is kept for an idempotency key.
+    pub(crate) fn as_u16(self) -> u16 {
+        self.status().as_u16()
+    }
+
+    fn status(self) -> StatusCode {
+        match self {
+            Self::Done => StatusCode::OK,
+            Self::Created => StatusCode::CREATED,
+        }
+    }
+}
+
+/// A successful answer of one content type.
+pub(crate) fn answer(success: Success, content_type: &str, body: Body) -> Response {
+    typed(success.status(), content_type, body)
+}
+
+/// A kept answer, given once more.
+pub(crate) fn replayed(status: u16, content_type: &str, body: Bytes) -> Response {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
+    let mut response = typed(status, content_type, body.into());
+    response
+        .headers_mut()
+        .insert("idempotent-replayed", HeaderValue::from_static("true"));
+    response
+}
+
+/// Nothing to say, and it is done.
+pub(crate) fn no_content() -> Response {
+    StatusCode::NO_CONTENT.into_response()
+}
+
+/// A session that was made, with where it is.
+pub(crate) fn located(mut response: Response, id: SessionId) -> Response {
+    if let Ok(value) = HeaderValue::from_str(&format!("/v1/agents/sessions/{id}")) {
+        response.headers_mut().insert(header::LOCATION, value);
+    }
+    response
+}
+
+fn json(status: StatusCode, body: Bytes) -> Response {
+    typed(status, JSON, body.into())
+}
+
+fn typed(status: StatusCode, content_type: &str, body: Body) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    if let Ok(value) = HeaderValue::from_str(content_type) {
+        response.headers_mut().insert(header::CONTENT_TYPE, value);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every code that an error body or the end of a stream can have.
+    const CODES: &[&str] = &[
+        "body_timeout",
+        "body_too_large",
+        "content_unavailable",
+        "forbidden",
+        "guest_unreachable",
+        "idempotency_key_reused",
+        "idempotency_key_running",
+        "internal",
+        "interrupted",
+        "invalid_body",
+        "invalid_field",
+        "ledger_unavailable",
+        "ledger_unreadable",
+        "method_not_allowed",
+        "missing_field",
+        "not_enforceable",
+        "not_found",
+        "operation_in_flight",
+        "revision_differs",
+        "sandbox_create_failed",
+        "sandbox_gone",
+        "sandbox_remove_failed",
+        "session_deleted",
+        "session_expired",
+        "session_failed",
+        "session_gone",
+        "session_not_found",
+        "session_not_running",
+        "spawn_failed",
+        "starting",
+        "stopping",
+        "stream_time_limit",
+        "too_many",
+        "unauthorized",
+        "unknown_field",
+        "workspace_not_ready",
+    ];
+
+    #[test]
+    fn every_code_has_a_page_and_every_page_a_code() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/errors");
+        let mut pages: Vec<String> = std::fs::read_dir(&folder)
+            .expect("docs/errors")
+            .map(|entry| {
+                entry
+                    .expect("entry")
+                    .file_name()
+                    .to_string_lossy()
+                    .into_owned()
+            })
+            .filter_map(|name| name.strip_suffix(".md").map(ToOwned::to_owned))
+            .filter(|name| name != "README")
+            .collect();
+        pages.sort();
+        assert_eq!(pages, CODES);
+        for code in CODES {
+            let page = std::fs::read_to_string(folder.join(format!("{code}.md"))).expect("page");
+            assert!(page.starts_with(&format!("# `{code}`\n")), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_cannot_start_is_the_callers_fault_and_a_lost_sandbox_is_not() {
+        let failed = |code: &str| {
+            let error = CommandError::ExecFailed {
+                code: code.into(),
+                reason: String::new(),
+            };
+            status_of(&error).as_u16()
+        };
+        assert_eq!(failed("spawn_failed"), 400);
+        assert_eq!(failed("sandbox_gone"), 409);
+        assert_eq!(failed("guest_unreachable"), 502);
+        assert_eq!(failed("interrupted"), 502);
+    }
+
+    #[test]
+    fn an_error_body_has_the_sentence_the_code_and_the_field() {
+        let error = ApiError::invalid_parameter("since", "must be a time");
+        let body = String::from_utf8(error.body().to_vec()).expect("text");
+        assert_eq!(
+            body,
+            r#"{"error":"since: must be a time","code":"invalid_field","field":"since"}"#
+        );
+    }
+}
