@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """The main job of fluxvm, played with the real programs on a real bug.
 
-An agent's steps are played in a session: look around, reproduce, repair, test, commit. Then what the
-ledger is for: the timeline, a crash in the middle of a step, a replay, an export that is verified
-without the daemon, and a forged export that is found out. Every claim is checked; the exit code is 0
-only when all of them held. Everything that was started is ended, and nothing is left behind.
+An agent's steps are played in a session: look around, reproduce, repair, test, commit. Then what
+the ledger is for: the timeline, a crash in the middle of a step, a replay, an export that is
+verified without the daemon, and a forged export that is found out. Every claim is checked; the exit
+code is 0 only when all of them held. What was started is ended, and nothing is left behind.
 """
 
 import argparse
@@ -61,7 +61,8 @@ class Demo:
             self.screen.say(self.subject.note)
         url = self.daemon.start()
         self.screen.say(
-            f"fluxvmd answers at {url}, process {self.daemon.process.pid}, state in {self.daemon.state}"
+            f"fluxvmd answers at {url}, process {self.daemon.process.pid}, "
+            f"state in {self.daemon.state}"
         )
         self.screen.heading("1. A session: a sandbox of its own, and a ledger that writes along")
         self.session = self.new_session("demo-agent")

@@ -1,7 +1,7 @@
 """What the demo stands on: the daemon, fluxctl, a watcher of the ledger, and the list of claims.
 
-Nothing here knows the story. Everything that is started is ended, by its process id, and what cannot
-be cleaned up is said.
+Nothing here knows the story. Everything that is started is ended, by its process id, and what
+cannot be cleaned up is said.
 """
 
 import json

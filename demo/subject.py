@@ -1,4 +1,4 @@
-"""What the demo repairs: marshmallow 3.13.0 as it was released, or a small program with the same bug.
+"""What the demo repairs: marshmallow 3.13.0 as released, or a small program with the same bug.
 
 The source archive is fetched with pip into a cache outside the checkout. Its digest is pinned, and
 pip checks it before it looks inside.
@@ -84,7 +84,7 @@ def find():
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         note = (
             f"{RELEASE} could not be fetched ({error}).\n"
-            "A small program that ships with the demo, with the same bug in the same place, takes its place."
+            "A small program that ships with the demo takes its place, with the same bug."
         )
         return dataclasses.replace(FALLBACK, archive=pack(HERE / "fallback"), note=note)
 
