@@ -1,0 +1,123 @@
+//! What agentd costs: round trips of an exec, memory at rest, streaming.
+//!
+//! Prints the machine and figures. `FLUXVM_AGENTD` names the program to measure, so that the one
+//! built as it ships can be; without it the bench profile's build is measured.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::print_stdout)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::time::Duration;
+use std::time::Instant;
+
+use agentd_client::AgentdClient;
+use agentd_client::ExecEvent;
+use agentd_client::protocol::Phase;
+use support::*;
+
+const ROUNDS: usize = 1000;
+const STREAM_BYTES: u64 = 1 << 30;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let cores = std::thread::available_parallelism().unwrap();
+    println!(
+        "machine: {cores} cores, load {}",
+        std::fs::read_to_string("/proc/loadavg").unwrap().trim()
+    );
+    let (guest, client) = Guest::start().await;
+    println!("memory at rest: {} KiB", memory_kib(guest.pid(), "VmRSS:"));
+    let plain = plain_spawns();
+    report("fork+exec of `true`, std", plain);
+    let mut health = Vec::new();
+    for _ in 0..ROUNDS {
+        let asked = Instant::now();
+        client.health().await.unwrap();
+        health.push(asked.elapsed());
+    }
+    report("health", health);
+    let mut streamed = Vec::new();
+    for _ in 0..ROUNDS {
+        let request = command(["/bin/true"]);
+        let asked = Instant::now();
+        assert_eq!(run(&client, &request).await.code(), Some(0));
+        streamed.push(asked.elapsed());
+        client.ack(&request.exec_id).await.unwrap();
+    }
+    report("exec `true` by run", streamed);
+    let mut polled = Vec::new();
+    for _ in 0..ROUNDS {
+        polled.push(start_and_poll(&client).await);
+    }
+    report("exec `true` by start and poll", polled);
+    for (name, source) in [("zeroes", "/dev/zero")] {
+        let request = command(["head", "-c", &STREAM_BYTES.to_string(), source]);
+        stream(name, &client, &request).await;
+    }
+    println!("memory at most: {} KiB", guest.peak_memory_kib());
+    println!("memory after: {} KiB", memory_kib(guest.pid(), "VmRSS:"));
+}
+
+async fn start_and_poll(client: &AgentdClient) -> Duration {
+    let request = command(["/bin/true"]);
+    let asked = Instant::now();
+    client.start(&request).await.unwrap();
+    while client.poll(&request.exec_id).await.unwrap().phase == Phase::Running {}
+    let took = asked.elapsed();
+    client.ack(&request.exec_id).await.unwrap();
+    took
+}
+
+async fn stream(
+    name: &str,
+    client: &AgentdClient,
+    request: &agentd_client::protocol::StartRequest,
+) {
+    let asked = Instant::now();
+    let mut stream = client.run(request).await.unwrap();
+    let mut bytes = 0_u64;
+    while let Some(event) = stream.next().await {
+        match event.unwrap() {
+            ExecEvent::Output { bytes: piece, .. } => bytes += piece.len() as u64,
+            ExecEvent::Gap { .. } => panic!("a gap"),
+            ExecEvent::Exit(_) => {}
+        }
+    }
+    assert_eq!(bytes, STREAM_BYTES);
+    let seconds = asked.elapsed().as_secs_f64();
+    println!(
+        "stream of {name}: {:.0} MB/s",
+        STREAM_BYTES as f64 / 1e6 / seconds
+    );
+}
+
+fn plain_spawns() -> Vec<Duration> {
+    let one = |_| {
+        let asked = Instant::now();
+        assert!(
+            std::process::Command::new("/bin/true")
+                .status()
+                .unwrap()
+                .success()
+        );
+        asked.elapsed()
+    };
+    (0..ROUNDS).map(one).collect()
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |share: usize| {
+        times
+            .get(times.len() * share / 100)
+            .copied()
+            .unwrap_or_default()
+    };
+    println!(
+        "{what}: n {} p50 {:?} p95 {:?} p99 {:?}",
+        times.len(),
+        at(50),
+        at(95),
+        at(99)
+    );
+}

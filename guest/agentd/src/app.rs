@@ -1,0 +1,19 @@
+//! What every request can reach.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::auth::Bootstrap;
+use crate::exec::Registry;
+use crate::routes::HookLog;
+use crate::settings::Settings;
+
+/// The daemon's state. One thread owns it, so nothing in it needs a lock.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) settings: Rc<Settings>,
+    pub(crate) bootstrap: Bootstrap,
+    pub(crate) hook_log: RefCell<HookLog>,
+    pub(crate) registry: Rc<Registry>,
+    pub(crate) image_env_keys: usize,
+}

@@ -1,0 +1,209 @@
+//! Execs: what they are, how they start, run, are followed and end.
+
+mod drive;
+mod follow;
+mod output;
+mod plan;
+mod principals;
+mod pump;
+mod registry;
+mod ring;
+
+use std::cell::Cell;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use agentd_protocol::ExecId;
+use agentd_protocol::ExecState;
+use agentd_protocol::KillScope;
+use agentd_protocol::Outcome;
+use agentd_protocol::Phase;
+use agentd_protocol::Slug;
+use tokio::sync::Notify;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+pub(crate) use follow::Follow;
+pub(crate) use output::Output;
+pub(crate) use plan::ImageEnvironment;
+pub(crate) use plan::check_shape;
+pub(crate) use registry::Registry;
+
+use crate::supervise::Family;
+use crate::supervise::escalate;
+
+/// A request on an exec was refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{slug}: {detail}")]
+pub(crate) struct Refusal {
+    pub(crate) slug: Slug,
+    pub(crate) detail: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(slug: Slug, detail: impl Into<String>) -> Self {
+        Self {
+            slug,
+            detail: detail.into(),
+        }
+    }
+}
+
+/// How far a start has come. Everybody who asks for the same id waits for the same start.
+#[derive(Clone, Debug)]
+enum Start {
+    Pending,
+    Running(Rc<Family>),
+    Refused(Refusal),
+}
+
+/// How an exec is stopped and read out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    timeout: Option<Duration>,
+    kill_grace: Duration,
+    output_linger: Duration,
+    scope: KillScope,
+    reap_group_on_exit: bool,
+}
+
+/// One exec, from its start to its collection.
+#[derive(Debug)]
+pub(crate) struct Exec {
+    id: ExecId,
+    terms: Terms,
+    start: watch::Sender<Start>,
+    pub(crate) output: RefCell<Output>,
+    /// Told when a reader has taken bytes or left.
+    room_made: Notify,
+    /// When the exec was acknowledged; the result is gone from then on.
+    acked_at: Cell<Option<Instant>>,
+    /// The stop that is under way, for all who ask for one meanwhile.
+    stopping: RefCell<Option<watch::Receiver<Option<bool>>>>,
+}
+
+impl Exec {
+    fn new(id: ExecId, terms: Terms, output: Output) -> Self {
+        Self {
+            id,
+            terms,
+            start: watch::Sender::new(Start::Pending),
+            output: RefCell::new(output),
+            room_made: Notify::new(),
+            acked_at: Cell::new(None),
+            stopping: RefCell::default(),
+        }
+    }
+
+    /// The name that the caller gave it.
+    pub(crate) fn id(&self) -> &ExecId {
+        &self.id
+    }
+
+    /// Waits until the command runs, or is known not to.
+    pub(crate) async fn started(&self) -> Result<Rc<Family>, Refusal> {
+        let mut start = self.start.subscribe();
+        let settled = start
+            .wait_for(|start| !matches!(start, Start::Pending))
+            .await;
+        match settled.as_deref() {
+            Ok(Start::Running(family)) => Ok(Rc::clone(family)),
+            Ok(Start::Refused(refusal)) => Err(refusal.clone()),
+            Ok(Start::Pending) | Err(_) => {
+                Err(Refusal::new(Slug::InternalError, "the start was given up"))
+            }
+        }
+    }
+
+    fn phase(&self) -> Phase {
+        if self.acked_at.get().is_some() {
+            Phase::Acked
+        } else if self.output.borrow().exit().is_some() {
+            Phase::Exited
+        } else {
+            Phase::Running
+        }
+    }
+
+    /// The answer to a poll.
+    pub(crate) fn state(&self) -> ExecState {
+        let phase = self.phase();
+        let outcome = if phase == Phase::Exited {
+            self.outcome()
+        } else {
+            None
+        };
+        ExecState {
+            exec_id: self.id.clone(),
+            phase,
+            outcome,
+        }
+    }
+
+    /// Releases the result and returns it for the last time.
+    pub(crate) fn acknowledge(&self) -> Result<ExecState, Refusal> {
+        match self.phase() {
+            Phase::Running => Err(Refusal::new(
+                Slug::StillRunning,
+                "the exec has no result yet",
+            )),
+            Phase::Acked => Err(Refusal::new(
+                Slug::AlreadyAcked,
+                "the exec was acknowledged before",
+            )),
+            Phase::Exited => {
+                let outcome = self.outcome();
+                self.acked_at.set(Some(Instant::now()));
+                self.output.borrow_mut().release_captures();
+                Ok(ExecState {
+                    exec_id: self.id.clone(),
+                    phase: Phase::Acked,
+                    outcome,
+                })
+            }
+        }
+    }
+
+    fn outcome(&self) -> Option<Outcome> {
+        let output = self.output.borrow();
+        let exit = output.exit()?;
+        let [stdout, stderr] = output.captured_text();
+        Some(Outcome {
+            exit_code: exit.exit_code,
+            signal: exit.signal,
+            stdout,
+            stderr,
+            truncated: exit.truncated,
+            writers_may_be_alive: exit.writers_may_be_alive,
+            timed_out: exit.timed_out,
+        })
+    }
+
+    /// Stops the exec's processes and returns whether there were any. Goes on when the caller goes
+    /// away; a second caller waits for the stop that is under way.
+    pub(crate) async fn stop(self: &Rc<Self>, scope: KillScope) -> bool {
+        let Ok(family) = self.started().await else {
+            return false;
+        };
+        let under_way = self.stopping.borrow().clone();
+        let mut stopped = under_way.unwrap_or_else(|| {
+            let (told, stopped) = watch::channel(None);
+            *self.stopping.borrow_mut() = Some(stopped.clone());
+            let exec = Rc::clone(self);
+            tokio::task::spawn_local(async move {
+                let killed = escalate(&family, scope, exec.terms.kill_grace).await;
+                *exec.stopping.borrow_mut() = None;
+                told.send_replace(Some(killed));
+            });
+            stopped
+        });
+        let killed = stopped.wait_for(Option::is_some).await;
+        killed.is_ok_and(|killed| *killed == Some(true))
+    }
+
+    /// Stops as far as the start asked for.
+    pub(crate) async fn kill(self: &Rc<Self>) -> bool {
+        self.stop(self.terms.scope).await
+    }
+}

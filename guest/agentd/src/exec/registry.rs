@@ -1,0 +1,126 @@
+//! Which execs there are. One id is one exec: asking again finds it, it never starts a second.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use agentd_protocol::ExecId;
+use agentd_protocol::Slug;
+use agentd_protocol::StartRequest;
+
+use super::Exec;
+use super::ImageEnvironment;
+use super::Output;
+use super::Refusal;
+use super::check_shape;
+use super::drive::Drivers;
+use super::drive::drive;
+use super::plan;
+use crate::settings::Settings;
+use crate::supervise::Reaper;
+use crate::supervise::SpawnContext;
+
+/// How often acknowledged execs are looked through for old ones.
+const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// All execs of this guest.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    settings: Rc<Settings>,
+    image: ImageEnvironment,
+    drivers: Rc<Drivers>,
+    execs: RefCell<HashMap<ExecId, Rc<Exec>>>,
+}
+
+impl Registry {
+    pub(crate) fn new(
+        settings: Rc<Settings>,
+        image: ImageEnvironment,
+        context: SpawnContext,
+        reaper: Rc<Reaper>,
+    ) -> Self {
+        let drivers = Rc::new(Drivers { context, reaper });
+        Self {
+            settings,
+            image,
+            drivers,
+            execs: RefCell::default(),
+        }
+    }
+
+    /// Finds or begins the exec that a request names. It is registered when this returns, so that
+    /// a reader can attach before the first byte; whether it runs is [`Exec::started`]'s answer.
+    pub(crate) fn begin(
+        self: &Rc<Self>,
+        request: &StartRequest,
+        launch: &BTreeMap<String, String>,
+    ) -> Result<Rc<Exec>, Refusal> {
+        check_shape(request)?;
+        if let Some(known) = self.execs.borrow().get(&request.exec_id) {
+            return Ok(Rc::clone(known));
+        }
+        let base = plan::Base {
+            settings: &self.settings,
+            image: &self.image,
+            launch,
+        };
+        let command = plan::command(request, &base)?;
+        let terms = plan::terms(request, &self.settings);
+        let settings = &self.settings;
+        let output = Output::new(settings.stream_buffer_bytes, settings.output_bytes_max);
+        let exec = Rc::new(Exec::new(request.exec_id.clone(), terms, output));
+        self.execs
+            .borrow_mut()
+            .insert(request.exec_id.clone(), Rc::clone(&exec));
+        let registry = Rc::clone(self);
+        let begun = Rc::clone(&exec);
+        // A task of its own: a caller that goes away must not leave half an exec behind.
+        tokio::task::spawn_local(async move {
+            let id = begun.id.clone();
+            if !drive(begun, command, Rc::clone(&registry.drivers)).await {
+                registry.execs.borrow_mut().remove(&id);
+            }
+        });
+        Ok(exec)
+    }
+
+    /// The exec with this id. One that is still being started is not known yet, unless the caller
+    /// waits for it.
+    pub(crate) async fn find(&self, id: &ExecId) -> Result<Rc<Exec>, Refusal> {
+        let unknown = || Refusal::new(Slug::UnknownExec, id.as_str());
+        let found = self
+            .execs
+            .borrow()
+            .get(id)
+            .map(Rc::clone)
+            .ok_or_else(unknown)?;
+        found.started().await.map_err(|_| unknown())?;
+        Ok(found)
+    }
+
+    /// How many execs are registered, and whether some has no result yet.
+    pub(crate) fn activity(&self) -> (usize, bool) {
+        let execs = self.execs.borrow();
+        (
+            execs.len(),
+            execs
+                .values()
+                .any(|exec| exec.output.borrow().exit().is_none()),
+        )
+    }
+
+    /// Forgets acknowledged execs after their time, for as long as the daemon lives.
+    pub(crate) async fn collect_for_ever(self: Rc<Self>) {
+        let mut ticks = tokio::time::interval(COLLECT_INTERVAL);
+        loop {
+            ticks.tick().await;
+            self.execs.borrow_mut().retain(|_, exec| {
+                exec.acked_at
+                    .get()
+                    .is_none_or(|at| at.elapsed() < self.settings.exec_ttl)
+            });
+        }
+    }
+}

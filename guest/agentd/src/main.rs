@@ -1,0 +1,135 @@
+//! `microvms-agentd`: the guest daemon, PID 1 of every sandbox.
+//!
+//! It promises: what an exec printed is what its reader gets, byte for byte; every process that an
+//! exec ever started stays attributable to it until it ends; no zombie is left; and nobody without
+//! the token gets further than a status line.
+//!
+//! It refuses to be more: it knows nothing of sessions, policies or the host. One thread does
+//! everything, on one runtime, so that starting a process never copies another thread's half-done
+//! work, and state needs no lock.
+
+mod app;
+mod auth;
+mod body;
+mod exec;
+mod respond;
+mod routes;
+mod server;
+mod settings;
+mod supervise;
+
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
+use tokio::task::LocalSet;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::app::App;
+use crate::auth::Bootstrap;
+use crate::exec::ImageEnvironment;
+use crate::exec::Registry;
+use crate::server::Listener;
+use crate::settings::Settings;
+use crate::supervise::Reaper;
+use crate::supervise::SpawnContext;
+
+/// Why the daemon does not run.
+#[derive(Debug, thiserror::Error)]
+enum StartupError {
+    #[error(transparent)]
+    Settings(#[from] settings::SettingsError),
+    #[error("{what}: {source}")]
+    System {
+        what: &'static str,
+        source: std::io::Error,
+    },
+}
+
+fn main() -> ExitCode {
+    let settings = Settings::from_environment();
+    log_to_stdout(
+        settings
+            .as_ref()
+            .map_or("info", |settings| &settings.log_filter),
+    );
+    let ended = settings.map_err(StartupError::from).and_then(run);
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the daemon cannot run");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(settings: Settings) -> Result<(), StartupError> {
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}; the default applies");
+    }
+    let system = |what| move |source| StartupError::System { what, source };
+    // Orphans come here even where this is not PID 1, so that they can be reaped.
+    nix::sys::prctl::set_child_subreaper(true)
+        .map_err(|errno| system("orphans cannot be adopted")(errno.into()))?;
+    let context = SpawnContext::prepare().map_err(system("commands cannot be started"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("there is no runtime"))?;
+    LocalSet::new().block_on(&runtime, async move {
+        let listener = Listener::open(settings.listen)
+            .await
+            .map_err(system("there is no socket"))?;
+        serve(settings, context, listener)
+            .await
+            .map_err(system("signals cannot be watched"))
+    })
+}
+
+async fn serve(
+    settings: Settings,
+    context: SpawnContext,
+    listener: Listener,
+) -> std::io::Result<()> {
+    let settings = Rc::new(settings);
+    let reaper = Rc::new(Reaper::default());
+    tokio::task::spawn_local(Rc::clone(&reaper).run(signal(SignalKind::child())?));
+    let image = ImageEnvironment::snapshot();
+    let image_env_keys = image.len();
+    let registry = Rc::new(Registry::new(Rc::clone(&settings), image, context, reaper));
+    tokio::task::spawn_local(Rc::clone(&registry).collect_for_ever());
+    let app = Rc::new(App {
+        settings,
+        bootstrap: Bootstrap::default(),
+        hook_log: Default::default(),
+        registry,
+        image_env_keys,
+    });
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tracing::info!(version = routes::VERSION, "serving");
+    let ended = async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    server::serve(app, listener, ended).await;
+    tracing::info!("ended");
+    Ok(())
+}
+
+/// JSON lines on standard output, where the platform looks for them.
+fn log_to_stdout(filter: &str) {
+    let filter: Targets = filter.parse().unwrap_or_else(|_| {
+        Targets::new().with_default(tracing_subscriber::filter::LevelFilter::INFO)
+    });
+    let lines = tracing_subscriber::fmt::layer().json();
+    tracing_subscriber::registry()
+        .with(lines)
+        .with(filter)
+        .init();
+}

@@ -1,0 +1,224 @@
+//! The exec routes.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use agentd_protocol::ExecId;
+use agentd_protocol::KillState;
+use agentd_protocol::Phase;
+use agentd_protocol::Slug;
+use agentd_protocol::StartRequest;
+use agentd_protocol::StartedState;
+use agentd_protocol::paths::ExecVerb;
+use agentd_protocol::paths::decode_segment;
+use hyper::Request;
+use hyper::StatusCode;
+use hyper::body::Incoming;
+
+use crate::app::App;
+use crate::body;
+use crate::exec::Exec;
+use crate::exec::Follow;
+use crate::exec::Refusal;
+use crate::respond;
+use crate::respond::Answer;
+
+/// Bytes of a start's body, which is held in memory: far more than any kernel takes as arguments.
+const START_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Starts an exec, or finds the one that has the id.
+pub(super) async fn start(app: &App, request: Request<Incoming>) -> Answer {
+    let exec = match begin(app, request).await {
+        Ok((exec, _)) => exec,
+        Err(answer) => return answer,
+    };
+    match exec.started().await {
+        Ok(_) => {
+            let exec_id = exec.id().clone();
+            respond::json(
+                StatusCode::OK,
+                &StartedState {
+                    exec_id,
+                    phase: Phase::Running,
+                },
+            )
+        }
+        Err(refusal) => respond::refused(&refusal),
+    }
+}
+
+/// Starts an exec, or finds it, and follows it from its first byte. The reader is attached before
+/// there is a process, so that nothing can be missed.
+pub(super) async fn run(app: &App, request: Request<Incoming>) -> Answer {
+    let follow = match begin(app, request).await {
+        Ok((exec, keepalive)) => (Follow::attach(Rc::clone(&exec), 0, keepalive), exec),
+        Err(answer) => return answer,
+    };
+    match follow.1.started().await {
+        Ok(_) => respond::event_stream(follow.0),
+        Err(refusal) => respond::refused(&refusal),
+    }
+}
+
+/// Everything that is asked of one exec.
+pub(super) async fn one(
+    app: &App,
+    id: Option<ExecId>,
+    verb: ExecVerb,
+    request: Request<Incoming>,
+) -> Answer {
+    let query = request.uri().query().map(str::to_owned);
+    let answer = match answer_one(app, id, verb, query.as_deref()).await {
+        Ok(answer) => answer,
+        Err(refusal) => respond::refused(&refusal),
+    };
+    // None of these has a body; one that is sent all the same must not confuse the connection.
+    super::refuse(request, answer).await
+}
+
+async fn answer_one(
+    app: &App,
+    id: Option<ExecId>,
+    verb: ExecVerb,
+    query: Option<&str>,
+) -> Result<Answer, Refusal> {
+    let broken = || malformed("the id in the path is not percent-encoded UTF-8");
+    let id = id.ok_or_else(broken)?;
+    if verb == ExecVerb::Stream {
+        let offset = offset(query)?;
+        let exec = app.registry.find(&id).await?;
+        let follow = Follow::attach(exec, offset, app.settings.sse_keepalive);
+        return Ok(respond::event_stream(follow));
+    }
+    let exec = app.registry.find(&id).await?;
+    Ok(match verb {
+        ExecVerb::Poll | ExecVerb::Stream => respond::json(StatusCode::OK, &exec.state()),
+        ExecVerb::Ack => respond::json(StatusCode::OK, &exec.acknowledge()?),
+        ExecVerb::Kill => {
+            let killed = exec.kill().await;
+            respond::json(
+                StatusCode::OK,
+                &KillState {
+                    exec_id: id,
+                    killed,
+                },
+            )
+        }
+    })
+}
+
+async fn begin(
+    app: &App,
+    request: Request<Incoming>,
+) -> Result<(Rc<Exec>, std::time::Duration), Answer> {
+    let bytes_max = app.settings.body_bytes_max.min(START_BYTES_MAX);
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let (head, mut body) = request.into_parts();
+    let bytes = match body::read(&mut body, bytes_max).await {
+        Ok(bytes) => bytes,
+        Err(fault) => return Err(super::unread(&head.headers, body, fault).await),
+    };
+    let start = parse_start(&bytes).map_err(|refusal| respond::refused(&refusal))?;
+    drop(bytes);
+    let no_env = BTreeMap::new();
+    let launch = app.bootstrap.env().unwrap_or(&no_env);
+    let begun = app.registry.begin(&start, launch);
+    let exec = begun.map_err(|refusal| respond::refused(&refusal))?;
+    Ok((exec, app.settings.sse_keepalive))
+}
+
+/// Reads a start's body. The refusal says where it went wrong and never what was there.
+fn parse_start(bytes: &[u8]) -> Result<StartRequest, Refusal> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let parsed = serde_path_to_error::deserialize(&mut json);
+    let request: StartRequest = parsed.map_err(|error| {
+        let inner = error.inner();
+        let what = match inner.classify() {
+            serde_json::error::Category::Data => "a value is missing or of the wrong kind",
+            _ => "the body is not JSON",
+        };
+        let place = format!("line {}, column {}", inner.line(), inner.column());
+        match error.path().to_string() {
+            path if path == "." => malformed(format!("{what} ({place})")),
+            path => malformed(format!("{what} at `{path}` ({place})")),
+        }
+    })?;
+    json.end()
+        .map_err(|_| malformed("something follows the JSON value"))?;
+    Ok(request)
+}
+
+/// The offset that a stream is asked for from; without one, from the start.
+fn offset(query: Option<&str>) -> Result<u64, Refusal> {
+    let pairs = query.unwrap_or_default().split('&');
+    let mut given = pairs.filter_map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (name == "offset").then_some(value)
+    });
+    let Some(value) = given.next() else {
+        return Ok(0);
+    };
+    let value = decode_segment(value).filter(|_| given.next().is_none());
+    value
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| malformed("`offset` is not one non-negative integer"))
+}
+
+fn malformed(detail: impl Into<String>) -> Refusal {
+    Refusal::new(Slug::MalformedRequest, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_one_non_negative_integer() {
+        assert_eq!(offset(None), Ok(0));
+        assert_eq!(offset(Some("other=1")), Ok(0));
+        assert_eq!(offset(Some("a=b&offset=12")), Ok(12));
+        for bad in [
+            "offset=-1",
+            "offset=",
+            "offset",
+            "offset=1.5",
+            "offset=+1",
+            "offset=1&offset=2",
+        ] {
+            assert!(offset(Some(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_start_names_the_place_and_never_the_value() {
+        let secret = "do-not-quote-me";
+        for (body, place) in [
+            (
+                format!(r#"{{"exec_id":"e","command":"{secret}"}}"#),
+                "command",
+            ),
+            (
+                format!(r#"{{"exec_id":"e","command":["a"],"timeout_sec":"{secret}"}}"#),
+                "timeout",
+            ),
+            (
+                format!(r#"{{"exec_id":"e","command":["a"],"env":{{"K":["{secret}"]}}}}"#),
+                "env.K",
+            ),
+            (r#"{"exec_id":"","command":["a"]}"#.to_owned(), "exec_id"),
+            (r#"{"exec_id":"e"}"#.to_owned(), "line 1"),
+            (secret.to_owned(), "not JSON"),
+            (
+                format!(r#"{{"exec_id":"e","command":["a"]}} {secret}"#),
+                "follows",
+            ),
+            (String::new(), "not JSON"),
+        ] {
+            let refusal = parse_start(body.as_bytes()).unwrap_err();
+            assert_eq!(refusal.slug, Slug::MalformedRequest);
+            assert!(refusal.detail.contains(place), "{}", refusal.detail);
+            assert!(!refusal.detail.contains(secret), "{}", refusal.detail);
+        }
+    }
+}

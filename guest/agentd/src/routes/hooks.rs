@@ -1,0 +1,109 @@
+//! The platform's lifecycle hooks. Open: they come before there is a token, over loopback, and
+//! cannot be told from a request made inside the guest. What protects the guest is that the first
+//! launch wins.
+
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use agentd_protocol::Hook;
+use agentd_protocol::HookRecord;
+use agentd_protocol::RunHookEnvelope;
+use agentd_protocol::RunHookPayload;
+use agentd_protocol::limits::HOOK_ENVELOPE_BYTES_MAX;
+use agentd_protocol::limits::HOOK_ENVELOPE_DEADLINE;
+use agentd_protocol::limits::HOOK_LOG_ENTRIES_MAX;
+use hyper::Request;
+use hyper::StatusCode;
+use hyper::body::Incoming;
+
+use crate::app::App;
+use crate::auth::Launch;
+use crate::body;
+use crate::respond;
+use crate::respond::Answer;
+
+/// Which hooks were seen: the first ones by name, the rest by number.
+#[derive(Debug, Default)]
+pub(crate) struct HookLog {
+    entries: Vec<HookRecord>,
+    dropped: u64,
+}
+
+impl HookLog {
+    fn record(&mut self, hook: Hook) {
+        if self.entries.len() == HOOK_LOG_ENTRIES_MAX {
+            self.dropped += 1;
+            return;
+        }
+        let since_epoch = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let fired_at = since_epoch.as_secs_f64();
+        self.entries.push(HookRecord {
+            hook: hook.as_str().into(),
+            fired_at,
+        });
+    }
+
+    /// The first hooks, oldest first.
+    pub(super) fn entries(&self) -> &[HookRecord] {
+        &self.entries
+    }
+
+    /// How many came after those.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+pub(super) async fn answer(app: &App, hook: Hook, request: Request<Incoming>) -> Answer {
+    // Before anything can fail: the log says what was asked for, not what came of it.
+    app.hook_log.borrow_mut().record(hook);
+    if hook == Hook::Run {
+        return run(app, request).await;
+    }
+    // Any other status would make the platform end the guest.
+    super::refuse(request, respond::empty(StatusCode::OK)).await
+}
+
+async fn run(app: &App, request: Request<Incoming>) -> Answer {
+    let (head, mut body) = request.into_parts();
+    let read = body::read_within(&mut body, HOOK_ENVELOPE_BYTES_MAX, HOOK_ENVELOPE_DEADLINE);
+    let bytes = match read.await {
+        Ok(bytes) => bytes,
+        Err(fault) => return super::unread(&head.headers, body, fault).await,
+    };
+    let Ok(envelope) = serde_json::from_slice::<RunHookEnvelope>(&bytes) else {
+        let shape = "the body is not a JSON object with text under `runHookPayload`";
+        return respond::text(StatusCode::BAD_REQUEST, shape);
+    };
+    let payload = match RunHookPayload::parse(&envelope.run_hook_payload) {
+        Ok(payload) => payload,
+        Err(refusal) => return respond::text(StatusCode::BAD_REQUEST, refusal.to_string()),
+    };
+    match app.bootstrap.install(payload) {
+        Launch::Won => {
+            tracing::info!("bootstrapped");
+            respond::empty(StatusCode::OK)
+        }
+        Launch::Repeated => respond::empty(StatusCode::OK),
+        Launch::Conflicted => respond::empty(StatusCode::CONFLICT),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_hooks_are_kept_and_the_rest_are_counted() {
+        let mut log = HookLog::default();
+        log.record(Hook::Ready);
+        for _ in 0..HOOK_LOG_ENTRIES_MAX + 4 {
+            log.record(Hook::Suspend);
+        }
+        assert_eq!(log.entries().len(), HOOK_LOG_ENTRIES_MAX);
+        assert_eq!(log.entries()[0].hook, "ready");
+        assert_eq!(log.dropped(), 5);
+    }
+}

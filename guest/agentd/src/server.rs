@@ -1,0 +1,157 @@
+//! Connections: accepted up to a number, served one by one, ended with the daemon.
+//!
+//! A connection past the number waits in the socket's own queue: it is not served, and not lost.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_protocol::limits::CONNECTIONS_MAX;
+use agentd_protocol::limits::HEADER_DEADLINE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use hyper_util::rt::TokioTimer;
+use nix::sys::socket::AddressFamily;
+use nix::sys::socket::SockaddrLike;
+use nix::sys::socket::SockaddrStorage;
+use nix::sys::socket::getsockname;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpListener;
+use tokio::net::UnixListener;
+use tokio::sync::Semaphore;
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::routes;
+use crate::settings::Listen;
+use crate::supervise::adopt_descriptor;
+
+/// Bytes that a connection holds for its peer. Frames of output come on top, one at a time.
+const CONNECTION_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Pause after an accept that failed, for lack of descriptors say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long requests under way are waited for at the end.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
+
+/// The listening socket.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Unix(UnixListener),
+    Tcp(TcpListener),
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+
+impl Listener {
+    /// Opens or takes over the socket.
+    pub(crate) async fn open(listen: Listen) -> io::Result<Self> {
+        match listen {
+            Listen::Port(port) => Ok(Self::Tcp(TcpListener::bind(("0.0.0.0", port)).await?)),
+            Listen::Inherited(descriptor) => Self::adopt(adopt_descriptor(descriptor)?),
+        }
+    }
+
+    fn adopt(socket: OwnedFd) -> io::Result<Self> {
+        let address: SockaddrStorage =
+            getsockname(std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd()))?;
+        if address.family() == Some(AddressFamily::Unix) {
+            let listener = std::os::unix::net::UnixListener::from(socket);
+            listener.set_nonblocking(true)?;
+            Ok(Self::Unix(UnixListener::from_std(listener)?))
+        } else {
+            let listener = std::net::TcpListener::from(socket);
+            listener.set_nonblocking(true)?;
+            Ok(Self::Tcp(TcpListener::from_std(listener)?))
+        }
+    }
+
+    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+        match self {
+            Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+}
+
+/// Serves until `ended` resolves, then waits a while for what is under way.
+pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<Output = ()>) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let (ending, ending_seen) = watch::channel(false);
+    let accepting = async {
+        loop {
+            // Before accepting, so that what cannot be served stays in the queue.
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
+                return;
+            };
+            let stream = loop {
+                match listener.accept().await {
+                    Ok(stream) => break stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "a connection cannot be accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                }
+            };
+            let (app, ending) = (Rc::clone(&app), ending_seen.clone());
+            tokio::task::spawn_local(async move {
+                serve_connection(app, stream, ending).await;
+                drop(slot);
+            });
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        () = ended => {}
+    }
+    drop(listener);
+    ending.send_replace(true);
+    drop(ending_seen);
+    // Every connection holds a receiver until it is done.
+    if tokio::time::timeout(SHUTDOWN_MAX, ending.closed())
+        .await
+        .is_err()
+    {
+        tracing::warn!("requests under way were given up");
+    }
+}
+
+async fn serve_connection(
+    app: Rc<App>,
+    stream: Box<dyn Stream>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let service = service_fn(move |request| {
+        let app = Rc::clone(&app);
+        async move { Ok::<_, std::convert::Infallible>(routes::answer(app, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_DEADLINE)
+        .max_buf_size(CONNECTION_BUFFER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        _ = ending.wait_for(|ending| *ending) => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = served {
+        // Probes and peers that go away are everyday things.
+        tracing::debug!(%error, "a connection ended early");
+    }
+}

@@ -1,0 +1,101 @@
+//! Stopping processes: SIGTERM, a grace, SIGKILL, and certainty at the end.
+//!
+//! The grace ends when nobody lives any more, which is read from `/proc`. Signals go out again
+//! until the scan finds nobody: a process that forks while it is being killed has a child that the
+//! first scan did not see.
+
+use std::time::Duration;
+
+use agentd_protocol::KillScope;
+use nix::sys::signal::Signal;
+use nix::sys::signal::kill;
+use nix::sys::signal::killpg;
+use nix::unistd::Pid;
+use tokio::time::Instant;
+
+use super::Family;
+use super::process_table::Process;
+
+/// First pause between two scans.
+const SCAN_PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// Longest pause between two scans.
+const SCAN_PAUSE_MAX: Duration = Duration::from_millis(25);
+
+/// How long SIGKILL is repeated. A process that stands it this long waits inside the kernel, and
+/// nobody can do more.
+const KILL_SETTLE: Duration = Duration::from_secs(10);
+
+/// Stops the family's processes. `false` when there was nobody to signal.
+pub(crate) async fn escalate(family: &Family, scope: KillScope, grace: Duration) -> bool {
+    let live = family.live(scope);
+    if live.is_empty() {
+        return false;
+    }
+    signal_all(family, scope, &live, Signal::SIGTERM);
+    let mut scans = Scans::until(Instant::now().checked_add(grace));
+    while scans.pause().await {
+        if family.live(scope).is_empty() {
+            return true;
+        }
+    }
+    let mut scans = Scans::until(Instant::now().checked_add(KILL_SETTLE));
+    loop {
+        let live = family.live(scope);
+        if live.is_empty() {
+            break;
+        }
+        signal_all(family, scope, &live, Signal::SIGKILL);
+        if !scans.pause().await {
+            tracing::warn!(leader = family.leader(), "processes outlived SIGKILL");
+            break;
+        }
+    }
+    family.wake_supervisor();
+    true
+}
+
+fn signal_all(family: &Family, scope: KillScope, live: &[Process], signal: Signal) {
+    if live.iter().any(|process| process.group == family.leader()) {
+        // At once and together: no member can fork itself out of a signal to its group.
+        let _ = killpg(Pid::from_raw(family.leader()), signal);
+    }
+    if scope == KillScope::Tree {
+        for process in live
+            .iter()
+            .filter(|process| process.group != family.leader())
+        {
+            let _ = kill(Pid::from_raw(process.pid), signal);
+        }
+    }
+}
+
+/// Pauses that grow, up to a deadline.
+struct Scans {
+    deadline: Option<Instant>,
+    pause: Duration,
+}
+
+impl Scans {
+    /// `None` never ends.
+    fn until(deadline: Option<Instant>) -> Self {
+        Self {
+            deadline,
+            pause: SCAN_PAUSE_MIN,
+        }
+    }
+
+    /// Waits before the next scan; `false` when time is up.
+    async fn pause(&mut self) -> bool {
+        let now = Instant::now();
+        let left = self
+            .deadline
+            .map_or(Duration::MAX, |at| at.saturating_duration_since(now));
+        if left.is_zero() {
+            return false;
+        }
+        tokio::time::sleep(self.pause.min(left)).await;
+        self.pause = (self.pause * 2).min(SCAN_PAUSE_MAX);
+        true
+    }
+}

@@ -1,0 +1,28 @@
+//! Processes: how commands are started, how far they can be followed, and how they are stopped.
+
+mod escalate;
+mod family;
+mod process_table;
+mod reaper;
+mod report;
+mod spawn;
+
+pub(crate) use escalate::escalate;
+pub(crate) use family::Family;
+pub(crate) use reaper::Reaper;
+pub(crate) use report::Record;
+pub(crate) use report::Report;
+pub(crate) use spawn::Command;
+pub(crate) use spawn::SpawnContext;
+pub(crate) use spawn::adopt_descriptor;
+pub(crate) use spawn::spawn;
+pub(crate) use spawn::waiting_bytes;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// With a code.
+    Exited { code: i32 },
+    /// By a signal.
+    Signalled { signal: i32 },
+}
