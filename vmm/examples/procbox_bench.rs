@@ -1,14 +1,23 @@
 //! Measures creation and removal: `procbox_bench <launcher> <agentd> [n]`, release build, as root or not.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use fluxvm_vmm::procbox::{UID_BASE_DEFAULT, UID_COUNT_DEFAULT};
 use fluxvm_vmm::{Backend, Procbox, ProcboxOptions, SandboxId, SandboxSpec, become_subreaper};
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error>> {
+    let state = std::env::temp_dir().join(format!("fluxvm-bench-{}", std::process::id()));
+    let runtime = tokio::runtime::Runtime::new()?;
+    let measured = runtime.block_on(measure(&state));
+    // Removed sandboxes' files go in the background: dropping the runtime waits for them.
+    drop(runtime);
+    std::fs::remove_dir_all(&state)?;
+    measured
+}
+
+async fn measure(state: &Path) -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let launcher = arguments
         .next()
@@ -23,13 +32,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
         None => 50,
     };
     become_subreaper()?;
-    let state = std::env::temp_dir().join(format!("fluxvm-bench-{}", std::process::id()));
     let started = Instant::now();
     let engine = Procbox::new(ProcboxOptions {
         sandboxes_dir: state.join("sandboxes"),
         images_dir: state.join("images"),
         secrets_dir: state.join("secrets"),
-        masked_paths: vec![state.clone()],
+        masked_paths: vec![state.to_owned()],
         agentd,
         launcher,
         uid_base: UID_BASE_DEFAULT,
@@ -55,7 +63,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
         line("destroy", &mut removed),
     ];
     std::io::Write::write_all(&mut std::io::stdout(), figures.join("\n").as_bytes())?;
-    std::fs::remove_dir_all(&state)?;
     Ok(())
 }
 

@@ -55,25 +55,36 @@ impl FirstProcess {
         }
     }
 
+    /// Ends it, and tells what it had failed at, if it had.
+    pub(crate) fn end(self) -> Option<Failure> {
+        let _ = kill(self.pid, Signal::SIGKILL);
+        let said = read_to_end(self.status.as_fd()).ok()?;
+        match last_word(&said)? {
+            Outcome::Failed(failure) => Some(failure.into()),
+            Outcome::Started { .. } => None,
+        }
+    }
+
     /// Waits until it has become the guest daemon, or has said why it could not.
     pub(crate) fn wait_until_started(mut self, facts: &mut LaunchFacts) -> Result<(), Failure> {
         let what = || "waiting for the first process".to_owned();
         let said = read_to_end(self.status.as_fd()).stage(CreateStage::Exec, what)?;
-        // It says that it starts, and once more if that fails after all.
-        let words = serde_json::Deserializer::from_slice(&said).into_iter::<Outcome>();
-        let last = words.filter_map(Result::ok).last();
         let broken = || Failure::new(CreateStage::Exec, "the first process died", Errno::ECHILD);
-        match last.ok_or_else(broken)? {
+        match last_word(&said).ok_or_else(broken)? {
             Outcome::Started { no_sysfs } => {
                 facts.no_sysfs = no_sysfs;
                 self.started = true;
                 Ok(())
             }
-            Outcome::Failed(LaunchFailure { stage, what, errno }) => {
-                Err(Failure::new(stage, what, Errno::from_raw(errno)))
-            }
+            Outcome::Failed(failure) => Err(failure.into()),
         }
     }
+}
+
+/// It says that it starts, and once more if that fails after all.
+fn last_word(said: &[u8]) -> Option<Outcome> {
+    let words = serde_json::Deserializer::from_slice(said).into_iter::<Outcome>();
+    words.filter_map(Result::ok).last()
 }
 
 impl Drop for FirstProcess {

@@ -1,13 +1,15 @@
 //! The launcher's end of the dialogue with the daemon.
 
 use std::fs::File;
-use std::io::IoSliceMut;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use fluxvm_vmm::CreateStage;
 use fluxvm_vmm::procbox::wire::{GO, LaunchReport, LaunchRequest, MESSAGE_BYTES_MAX};
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recv, recvmsg, send};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
+};
 
 use crate::fault::{Context, Failure};
 
@@ -64,6 +66,17 @@ impl Control {
     pub(crate) fn send(&self, report: &LaunchReport) -> Result<(), Errno> {
         let bytes = serde_json::to_vec(report).map_err(|_| Errno::EBADMSG)?;
         send(self.socket, &bytes, MsgFlags::MSG_NOSIGNAL).map(drop)
+    }
+
+    /// Reports the first process, and hands over a descriptor that stands for it: its number alone could be
+    /// somebody else's by the time it is read.
+    pub(crate) fn send_spawned(&self, pid: u32, pidfd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let report = LaunchReport::Spawned { pid };
+        let bytes = serde_json::to_vec(&report).map_err(|_| Errno::EBADMSG)?;
+        let slices = [IoSlice::new(&bytes)];
+        let fds = [pidfd.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        sendmsg::<()>(self.socket, &slices, &rights, MsgFlags::MSG_NOSIGNAL, None).map(drop)
     }
 
     /// Waits for the daemon's word that the record is written. A daemon that is gone never gives it.

@@ -34,6 +34,17 @@ impl From<Failure> for LaunchFailure {
     }
 }
 
+impl From<LaunchFailure> for Failure {
+    fn from(failure: LaunchFailure) -> Self {
+        let errno = Errno::from_raw(failure.errno);
+        Self {
+            stage: failure.stage,
+            what: failure.what,
+            errno,
+        }
+    }
+}
+
 /// Gives the system's answer its place.
 pub(crate) trait Context<T> {
     fn stage(self, stage: CreateStage, what: impl FnOnce() -> String) -> Result<T, Failure>;

@@ -20,6 +20,7 @@ mod mounts;
 mod namespaces;
 mod sys;
 
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use control::Control;
@@ -53,22 +54,25 @@ fn launch(
     namespaces::enter_own(&request.users)?;
     mounts::enter_scratch(&request.folder)?;
     let first = child::spawn(request, fds)?;
-    control
-        .send(&LaunchReport::Spawned { pid: first.pid() })
-        .map_err(|errno| {
-            Failure::new(
-                CreateStage::SandboxNamespace,
-                "reporting the first process",
-                errno,
-            )
-        })?;
+    let reported = sys::pidfd_open(first.pid())
+        .and_then(|pidfd| control.send_spawned(first.pid(), pidfd.as_fd()));
+    reported.map_err(|errno| {
+        Failure::new(
+            CreateStage::SandboxNamespace,
+            "reporting the first process",
+            errno,
+        )
+    })?;
     if let Users::Shifted { base, count } = request.users {
         namespaces::map_users(first.pid(), base, count)?;
     }
     mounts::build_root(request, first.pid(), &mut facts)?;
     at(CreateStage::MountNamespace)?;
     first.release()?;
-    control.wait_for_go()?;
+    if let Err(failure) = control.wait_for_go() {
+        // The daemon may have given up because the first process did.
+        return Err(first.end().unwrap_or(failure));
+    }
     first.release()?;
     first.wait_until_started(&mut facts)?;
     Ok(facts)

@@ -35,7 +35,9 @@ const SHIFTED: &str = "shifted";
 const BELOW: &str = "below";
 /// Copies in the upper are whole and plain, so that a layer can be read without knowing its overlay;
 /// unmounting does not sync, because a sandbox's scratch is not worth the host's disk time.
-const PLAIN: &str = "redirect_dir=off,metacopy=off,index=off";
+const PLAIN: &str = "redirect_dir=nofollow,metacopy=off,index=off";
+/// The same in an ordinary user's namespace, where it is the only way and may not be spelled out.
+const PLAIN_SINGLE_USER: &str = "userxattr,index=off";
 
 /// Mounts the scratch tmpfs in the sandbox's folder and goes there.
 pub(crate) fn enter_scratch(folder: &Path) -> Result<(), Failure> {
@@ -131,14 +133,12 @@ fn overlay(
     upper: &str,
     work: &str,
 ) -> Result<(), Errno> {
-    let own_attributes = match request.users {
-        Users::Shifted { .. } => "",
-        Users::Single { .. } => ",userxattr",
+    let plain = match request.users {
+        Users::Shifted { .. } => PLAIN,
+        Users::Single { .. } => PLAIN_SINGLE_USER,
     };
     let lowers = lowers.join(":");
-    let options = format!(
-        "lowerdir={lowers},upperdir={upper},workdir={work},volatile,{PLAIN}{own_attributes}"
-    );
+    let options = format!("lowerdir={lowers},upperdir={upper},workdir={work},volatile,{plain}");
     // Without device nodes: the flag is locked once the sandbox has its own mount namespace.
     mount(
         Some("overlay"),

@@ -67,6 +67,15 @@ pub(crate) fn clone_process(flags: libc::c_int) -> Result<Option<Pid>, Errno> {
     Ok((pid != 0).then(|| Pid::from_raw(pid)))
 }
 
+/// A descriptor that stands for a child that has not been waited for.
+pub(crate) fn pidfd_open(pid: u32) -> Result<OwnedFd, Errno> {
+    // SAFETY: the call takes two numbers.
+    let fd = result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, libc::PIDFD_NONBLOCK) })?;
+    let fd = i32::try_from(fd).map_err(|_| Errno::EOVERFLOW)?;
+    // SAFETY: the call has just made this descriptor.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// A detached copy of one mount, without those below it.
 pub(crate) fn open_tree(path: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC;

@@ -1,4 +1,10 @@
 //! From creation to removal, with a crash at any point in between.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test that cannot go on has failed, and says what it skips"
+)]
 
 mod common;
 
@@ -105,12 +111,15 @@ async fn a_failure_at_any_stage_is_named_and_leaves_nothing() {
 fn assert_no_guest_daemon_of(lab: &Lab) {
     let mine = lab.state.path().to_string_lossy().into_owned();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
         let Ok(fds) = fs::read_dir(entry.path().join("fd")) else {
             continue;
         };
         for fd in fds.flatten() {
             let target = fs::read_link(fd.path()).unwrap_or_default();
-            let foreign = entry.file_name().to_string_lossy() != std::process::id().to_string();
+            let foreign = pid != std::process::id();
             let inside = target.to_string_lossy().starts_with(&mine);
             assert!(
                 !(foreign && inside),

@@ -1,4 +1,10 @@
 //! Limits hold what is inside, and only that.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stderr,
+    reason = "a test that cannot go on has failed, and says what it skips"
+)]
 
 mod common;
 

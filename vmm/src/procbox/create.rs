@@ -12,7 +12,7 @@ use agentd_client::{AgentToken, AgentdClient, UnixConnector};
 use super::engine::Engine;
 use super::launch::{Launch, os};
 use super::process::Process;
-use super::record::{ProcessRecord, Record, boot_id};
+use super::record::{Record, boot_id};
 use super::remove::Remains;
 use super::tree::remove_tree;
 use super::wire::{LISTEN_FD, LaunchFacts, LaunchRequest, Lower, Users};
@@ -22,6 +22,8 @@ use crate::spec::SandboxSpec;
 /// How long a fresh guest daemon may take to accept its token. It takes a millisecond; a host that
 /// swaps takes seconds.
 const BOOTSTRAP_WAIT_MAX: Duration = Duration::from_secs(15);
+/// How long to wait, once it has failed, for the end that may be the reason.
+const DEATH_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Output of one command kept for readers that come back: what a fast command prints in a few
 /// milliseconds, so that a short pause of the daemon loses nothing.
 const STREAM_BUFFER_BYTES: &str = "4194304";
@@ -209,13 +211,21 @@ fn start_in_folder(
         .map_err(in_folder("writing its token"))?;
     let process = Arc::new(launch.spawned()?);
     half_made.holds(&process);
-    let named = ProcessRecord::of(process.pid);
-    record.process = Some(named.map_err(in_folder("looking at its first process"))?);
-    record
-        .write(&folder.path)
-        .map_err(in_folder("writing its record"))?;
-    launch.go()?;
+    let named = process.record();
+    if let Ok(named) = &named {
+        record.process = Some(*named);
+        record
+            .write(&folder.path)
+            .map_err(in_folder("writing its record"))?;
+    }
+    // A first process that cannot be looked at has failed already; the launcher says how.
+    if named.is_ok() {
+        launch.go()?
+    } else {
+        launch.give_up()
+    }
     let facts = launch.ready()?;
+    named.map_err(in_folder("looking at its first process"))?;
     let connector = Arc::new(UnixConnector::new(folder.socket()));
     let client = AgentdClient::new(connector, token.clone());
     Ok(Parts {
@@ -286,14 +296,19 @@ impl Started {
             // Its socket would take a connection and never answer it.
             _ = self.process.exited() => Err(agentd_client::ClientError::Disconnected),
         };
-        answer.map_err(|error| CreateError {
+        let Err(error) = answer else { return Ok(()) };
+        // Its socket closes a moment before it has ended.
+        let ended = tokio::time::timeout(DEATH_WAIT_MAX, self.process.exited())
+            .await
+            .is_ok();
+        Err(CreateError {
             stage: CreateStage::Bootstrap,
-            source: if self.process.alive() {
-                CreateFault::Guest(error)
-            } else {
+            source: if ended {
                 CreateFault::GuestDied {
                     log: self.log_tail(),
                 }
+            } else {
+                CreateFault::Guest(error)
             },
             hint: None,
         })

@@ -154,6 +154,12 @@ fn look(
         }
         let below = |obstacle: &PathBuf| obstacle.starts_with(&path) && *obstacle != path;
         let whole = !obstacles.iter().any(below);
+        // Nothing to show, or not for this user: a folder is enough, and costs no mount.
+        let empty = fs::read_dir(&path).map_or(true, |mut entries| entries.next().is_none());
+        if whole && empty {
+            plan.folders.push(path);
+            continue;
+        }
         if whole && plan.grafts.len() < GRAFTS_MAX {
             plan.grafts.push(path);
         } else if !whole && depth < PLAN_DEPTH_MAX {
@@ -206,7 +212,7 @@ mod tests {
     #[test]
     fn a_folder_with_something_mounted_below_is_looked_into() {
         let host = tempfile::tempdir().unwrap();
-        for name in ["whole/x", "split/mounted", "split/other"] {
+        for name in ["whole/x", "split/mounted/y", "split/other/z", "empty"] {
             fs::create_dir_all(host.path().join(name)).unwrap();
         }
         fs::write(host.path().join("split/file"), "").unwrap();
@@ -223,7 +229,7 @@ mod tests {
             plan.grafts,
             under(&["split/mounted", "split/other", "whole"])
         );
-        assert_eq!(plan.folders, under(&["split"]));
+        assert_eq!(plan.folders, under(&["empty", "split"]));
         assert_eq!(plan.entries, under(&["split/file"]));
     }
 }

@@ -7,15 +7,15 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use nix::errno::Errno;
 use nix::sys::socket::sockopt::ReceiveTimeout;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, setsockopt,
-    socketpair,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, sendmsg, setsockopt, socketpair,
 };
 use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::process::Process;
-use super::sys::pidfd_open;
+use super::sys::receive;
 use super::wire::{GO, LaunchFacts, LaunchFailure, LaunchReport, LaunchRequest, MESSAGE_BYTES_MAX};
 use crate::error::{CreateError, CreateFault, CreateStage};
 
@@ -72,15 +72,11 @@ impl Launch {
 
     /// Waits until the first process exists. It runs nothing of its own before [`Self::go`].
     pub(super) fn spawned(&mut self) -> Result<Process, CreateError> {
-        match self.answer()? {
-            LaunchReport::Spawned { pid } => {
-                // The launcher is its parent and has not waited for it, so the number is still its own.
-                let pidfd = pidfd_open(pid)
-                    .map_err(|error| os(CreateStage::SandboxNamespace, "a pidfd", error))?;
-                Ok(Process::new(pid, pidfd))
-            }
-            LaunchReport::Failed(failure) => Err(failed(failure)),
-            LaunchReport::Ready(_) => Err(self.out_of_order()),
+        let (report, pidfd) = self.answer()?;
+        match (report, pidfd) {
+            (LaunchReport::Spawned { pid }, Some(pidfd)) => Ok(Process::new(pid, pidfd)),
+            (LaunchReport::Failed(failure), _) => Err(failed(failure)),
+            (LaunchReport::Ready(_) | LaunchReport::Spawned { .. }, _) => Err(out_of_order()),
         }
     }
 
@@ -95,27 +91,34 @@ impl Launch {
             None,
         ) {
             // A launcher that has already failed says why in its answer.
-            Ok(_) | Err(nix::errno::Errno::EPIPE) => Ok(()),
+            Ok(_) | Err(Errno::EPIPE) => Ok(()),
             Err(errno) => Err(os(CreateStage::Launcher, "letting it go on", errno.into())),
         }
     }
 
+    /// Lets nothing go on any more; the launcher says why, or ends.
+    pub(super) fn give_up(&self) {
+        use nix::sys::socket::{Shutdown, shutdown};
+        let _ = shutdown(self.control.as_raw_fd(), Shutdown::Write);
+    }
+
     /// Waits until it has.
     pub(super) fn ready(&mut self) -> Result<LaunchFacts, CreateError> {
-        match self.answer()? {
+        match self.answer()?.0 {
             LaunchReport::Ready(facts) => Ok(facts),
             LaunchReport::Failed(failure) => Err(failed(failure)),
-            LaunchReport::Spawned { .. } => Err(self.out_of_order()),
+            LaunchReport::Spawned { .. } => Err(out_of_order()),
         }
     }
 
-    fn answer(&mut self) -> Result<LaunchReport, CreateError> {
+    /// The next message, and the descriptor that came with it.
+    fn answer(&mut self) -> Result<(LaunchReport, Option<OwnedFd>), CreateError> {
         let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
-        let length = loop {
-            match recv(self.control.as_raw_fd(), &mut bytes, MsgFlags::empty()) {
-                Ok(length) => break length,
-                Err(nix::errno::Errno::EINTR) => {}
-                Err(nix::errno::Errno::EAGAIN) => {
+        let (length, pidfd) = loop {
+            match receive(self.control.as_fd(), &mut bytes) {
+                Ok(received) => break received,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => {
                     return Err(died(format!("no answer within {ANSWER_SECONDS_MAX} s")));
                 }
                 Err(errno) => return Err(os(CreateStage::Launcher, "its answer", errno.into())),
@@ -126,12 +129,13 @@ impl Launch {
             return Err(died(status.unwrap_or_else(|error| error.to_string())));
         }
         let text = bytes.get(..length).unwrap_or_default();
-        serde_json::from_slice(text).map_err(|error| died(error.to_string()))
+        let report = serde_json::from_slice(text).map_err(|error| died(error.to_string()))?;
+        Ok((report, pidfd))
     }
+}
 
-    fn out_of_order(&self) -> CreateError {
-        died("it answered out of order (is it of another version?)".to_owned())
-    }
+fn out_of_order() -> CreateError {
+    died("it answered out of order (is it of another version?)".to_owned())
 }
 
 impl Drop for Launch {

@@ -49,6 +49,17 @@ impl Process {
         }
     }
 
+    /// What names it in a record.
+    pub(super) fn record(&self) -> io::Result<ProcessRecord> {
+        let record = ProcessRecord::of(self.pid)?;
+        // If it had ended in between, its number could have been another's already.
+        if self.alive() {
+            Ok(record)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
+        }
+    }
+
     pub(super) fn alive(&self) -> bool {
         self.ended.borrow().is_none() && !sys::pidfd_wait(self.pidfd.as_fd(), 0).unwrap_or(true)
     }

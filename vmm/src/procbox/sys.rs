@@ -5,12 +5,14 @@
 )]
 
 use std::ffi::{CStr, CString};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 
 use tokio::io::Interest;
@@ -64,10 +66,32 @@ pub(super) fn pidfd_wait(pidfd: BorrowedFd<'_>, wait_ms: u16) -> io::Result<bool
     loop {
         match poll(&mut fds, PollTimeout::from(wait_ms)) {
             Ok(ready) => return Ok(ready > 0),
-            Err(nix::errno::Errno::EINTR) => {}
+            Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// Receives one packet, and the descriptor that came with it.
+pub(super) fn receive(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+) -> Result<(usize, Option<OwnedFd>), Errno> {
+    let mut space = nix::cmsg_space!([RawFd; 1]);
+    let mut slices = [IoSliceMut::new(bytes)];
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let message = recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut space), flags)?;
+    let mut received = None;
+    for part in message.cmsgs()? {
+        if let ControlMessageOwned::ScmRights(fds) = part {
+            // SAFETY: the kernel has just made these descriptors for this message; nobody else has them.
+            let fds = fds
+                .into_iter()
+                .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            received = fds.fold(received, |_, fd| Some(fd));
+        }
+    }
+    Ok((message.bytes, received))
 }
 
 /// Registers a descriptor with the runtime, for reading alone.

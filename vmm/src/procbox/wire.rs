@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! daemon    -> launcher   LaunchRequest as JSON, with two descriptors: the listening socket, the log
-//! launcher  -> daemon     LaunchReport::Spawned { pid }         the first process exists and waits
+//! launcher  -> daemon     LaunchReport::Spawned { pid }         the first process exists and waits; its pidfd
 //! daemon    -> launcher   GO                                    its pid is on disk: it may start
 //! launcher  -> daemon     LaunchReport::Ready | LaunchReport::Failed
 //! ```

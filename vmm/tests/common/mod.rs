@@ -1,5 +1,9 @@
 //! What the tests of real sandboxes share: a state folder of their own, and a shell inside.
-#![allow(dead_code, reason = "each test program uses its own part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test program uses its own part"
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +56,7 @@ pub fn agentd() -> PathBuf {
     let target = Path::new(env!("CARGO_BIN_EXE_fluxvm-procbox"))
         .parent()
         .and_then(Path::parent);
-    let target = target.expect("a program of this package lies in the target folder");
+    let target = target.unwrap();
     places.push(target.join("x86_64-unknown-linux-gnu/guest/microvms-agentd"));
     places.push(target.join("release/guest/microvms-agentd"));
     places
@@ -64,8 +68,10 @@ pub fn agentd() -> PathBuf {
         })
 }
 
+/// The launcher; another user may need a copy.
 pub fn launcher() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_fluxvm-procbox"))
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_fluxvm-procbox"));
+    std::env::var_os("FLUXVM_TEST_LAUNCHER").map_or(built, PathBuf::from)
 }
 
 /// Options over a state folder.
