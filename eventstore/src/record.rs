@@ -201,7 +201,7 @@ mod tests {
             command_id: CommandId::from_bytes([2; 16]),
             causation_id: None,
             correlation_id: CorrelationId::from_bytes([5; 16]),
-            payload_bytes: payload.len() as u32,
+            payload_bytes: u32::try_from(payload.len()).unwrap(),
             payload_commitment: payload_commitment(&salt, payload.as_bytes()),
         };
         let prev = EventHash::from_bytes([8; 32]);
@@ -276,6 +276,29 @@ mod tests {
                 );
             }
             assert!(passes([good.as_slice(), &[0]].concat()).is_err());
+        }
+    }
+
+    #[test]
+    fn the_layout_is_byte_for_byte_the_documented_one() {
+        for (event, body, _) in bodies() {
+            let header = event.header.encode();
+            let (storage, salt, rest) = match &body {
+                Body::Inline(payload) => (0, [3; 32], payload.to_vec()),
+                Body::File(digest) => (1, [3; 32], digest.as_bytes().to_vec()),
+                Body::Redacted => (2, [0; 32], vec![]),
+            };
+            let expected: Vec<u8> = [
+                &[1, storage][..],
+                &[0, u8::try_from(header.len()).unwrap()],
+                &header,
+                &[8; 32],
+                event.hash.as_bytes(),
+                &salt,
+                &rest,
+            ]
+            .concat();
+            assert_eq!(encode(&event, &body), expected);
         }
     }
 

@@ -20,6 +20,7 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use fluxvm_verify::GlobalSeq;
@@ -38,6 +39,10 @@ const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 /// How many items a leaf can hold at the instant before it splits.
 const LEAF_ITEMS_MAX: usize = 17;
 
+/// How often it is looked whether sled has let go of its file: five seconds in all.
+const CLOSE_TRIES_MAX: u32 = 2500;
+const CLOSE_TRY_INTERVAL: Duration = Duration::from_millis(2);
+
 const _: () = assert!(LEAF_ITEMS_MAX * RECORD_BYTES_MAX <= SEGMENT_BYTES / 4);
 const _: () = assert!(LEAF_ITEMS_MAX * ATTACHMENT_BYTES_MAX <= SEGMENT_BYTES / 4);
 
@@ -49,13 +54,34 @@ pub(crate) struct StoreError(pub(crate) String);
 /// A key and its value, to be written.
 pub(crate) type Write = (Vec<u8>, Vec<u8>);
 
-/// The open store. The fields are dropped in their order: the lock goes last.
+/// The open store. The fields are dropped in their order: the files go last.
 pub(crate) struct Store {
     db: sled::Db,
-    db_file: File,
+    files: Files,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+}
+
+/// The files beside sled's own handles.
+struct Files {
+    /// A second handle on the database file, for syncing it.
+    db: File,
+    /// Locked for as long as the store is open.
     _lock: File,
+}
+
+impl Drop for Files {
+    /// Waits until sled has let go of its file, which its own threads do a little after the last handle
+    /// is dropped: whoever opens the store next must find it free.
+    fn drop(&mut self) {
+        for _ in 0..CLOSE_TRIES_MAX {
+            if !matches!(self.db.try_lock(), Err(TryLockError::WouldBlock)) {
+                return;
+            }
+            std::thread::sleep(CLOSE_TRY_INTERVAL);
+        }
+        tracing::warn!("the store's file is still in use after it was closed");
+    }
 }
 
 impl Store {
@@ -123,7 +149,7 @@ impl Store {
         guarded(|| self.db.apply_batch(batch))?;
         guarded(|| self.db.flush())?;
         self.disk
-            .sync_data(&self.db_file)
+            .sync_data(&self.files.db)
             .map_err(|e| StoreError(format!("the database file does not sync: {e}")))
     }
 

@@ -27,31 +27,30 @@ async fn child_that_appends_until_it_is_killed() {
         return;
     };
     let ledger = open(dir.as_ref());
-    let writers = (0..4).map(|writer| {
-        let ledger = ledger.clone();
-        tokio::spawn(async move {
-            loop {
-                let streams = vec![
-                    to(
-                        &format!("session/{writer}"),
-                        ExpectedVersion::Any,
-                        vec![event(1), event(2)],
-                    ),
-                    to("host", ExpectedVersion::Any, vec![event(3)]),
-                ];
-                let mut three = append(streams);
-                three.attachments = vec![bytes(2000, writer)];
-                let events = ledger.append(three).await.unwrap();
-                let mut out = std::io::stdout().lock();
-                for event in events {
-                    writeln!(out, "acked {} {}", event.seq(), event.hash).unwrap();
-                }
-                out.flush().unwrap();
-            }
-        })
-    });
-    for writer in writers.collect::<Vec<_>>() {
-        writer.await.unwrap();
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..4 {
+        writers.spawn(append_for_ever(ledger.clone(), writer));
+    }
+    writers.join_all().await;
+}
+
+async fn append_for_ever(ledger: Ledger, writer: u8) {
+    loop {
+        let mut three = append(vec![
+            to(
+                &format!("session/{writer}"),
+                ExpectedVersion::Any,
+                vec![event(1), event(2)],
+            ),
+            to("host", ExpectedVersion::Any, vec![event(3)]),
+        ]);
+        three.attachments = vec![bytes(2000, writer)];
+        let events = ledger.append(three).await.unwrap();
+        let mut out = std::io::stdout().lock();
+        for event in events {
+            writeln!(out, "acked {} {}", event.seq(), event.hash).unwrap();
+        }
+        out.flush().unwrap();
     }
 }
 
