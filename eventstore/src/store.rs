@@ -115,12 +115,15 @@ impl Store {
             .write(true)
             .open(&db_path)
             .map_err(OpenError::io(db_path))?;
+        let files = Files {
+            db: db_file,
+            _lock: lock,
+        };
         let store = Store {
             db,
-            db_file,
+            files,
             disk,
             dir: dir.to_owned(),
-            _lock: lock,
         };
         store.sync_everything()?;
         Ok(store)
