@@ -16,7 +16,6 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{
     Gid, Pid, Uid, execve, pipe2, pivot_root, setgroups, setresgid, setresuid, setsid,
@@ -182,6 +181,8 @@ fn separate() -> Result<(), Failure> {
     let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     unshare(flags).stage(STAGE, || "network, host name and IPC namespaces".into())?;
     setsid().map(drop).stage(STAGE, || "a session".into())?;
+    // A daemon that is spared by the kernel's killer must not pass that on.
+    let _ = fs::write("/proc/self/oom_score_adj", "0");
     // A host without keyrings has no keys to hide.
     let _ = sys::leave_keyring();
     Ok(())
@@ -287,7 +288,6 @@ fn identity(request: &LaunchRequest) -> Result<(), Failure> {
     setrlimit(Resource::RLIMIT_NOFILE, files, files).stage(STAGE, limit)?;
     let (_, most) = getrlimit(Resource::RLIMIT_CORE).stage(STAGE, limit)?;
     setrlimit(Resource::RLIMIT_CORE, 0, most).stage(STAGE, limit)?;
-    umask(Mode::from_bits_truncate(0o022));
     sys::reset_signals();
     Ok(())
 }

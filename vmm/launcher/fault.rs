@@ -65,17 +65,25 @@ impl<T> Context<T> for std::io::Result<T> {
     }
 }
 
-/// Stands at the beginning of each stage: does nothing unless a crash test asked to stop there.
-pub(crate) fn at(stage: CreateStage) -> Result<(), Failure> {
+/// Whether a crash test asked for a host that lacks what this stage needs (`lack:<stage>`).
+pub(crate) fn lacks(stage: CreateStage) -> bool {
+    asked_for("lack", stage)
+}
+
+fn asked_for(kind: &str, stage: CreateStage) -> bool {
     let Some(wish) = std::env::var_os(FAULT_VARIABLE) else {
-        return Ok(());
+        return false;
     };
     let name = serde_json::to_string(&stage).unwrap_or_default();
-    let name = name.trim_matches('"');
-    if wish == OsString::from(format!("die:{name}")) {
+    wish == OsString::from(format!("{kind}:{}", name.trim_matches('"')))
+}
+
+/// Stands at the beginning of each stage: does nothing unless a crash test asked to stop there.
+pub(crate) fn at(stage: CreateStage) -> Result<(), Failure> {
+    if asked_for("die", stage) {
         std::process::abort();
     }
-    if wish == OsString::from(format!("fail:{name}")) {
+    if asked_for("fail", stage) {
         return Err(Failure::new(stage, "asked to fail here", Errno::EIO));
     }
     Ok(())

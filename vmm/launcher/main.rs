@@ -27,6 +27,7 @@ use control::Control;
 use fault::{Failure, at};
 use fluxvm_vmm::CreateStage;
 use fluxvm_vmm::procbox::wire::{LaunchFacts, LaunchReport, LaunchRequest, Users};
+use nix::sys::stat::{Mode, umask};
 
 fn main() -> ExitCode {
     let Ok((control, request, fds)) = Control::receive_request() else {
@@ -50,6 +51,8 @@ fn launch(
     fds: control::Descriptors,
 ) -> Result<LaunchFacts, Failure> {
     let mut facts = LaunchFacts::default();
+    // What is made for the sandbox is for all of its users, however private the daemon's own files are.
+    umask(Mode::from_bits_truncate(0o022));
     namespaces::join_cgroups(&request.cgroup_procs)?;
     namespaces::enter_own(&request.users)?;
     mounts::enter_scratch(&request.folder)?;

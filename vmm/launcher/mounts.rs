@@ -25,7 +25,7 @@ use nix::mount::{MsFlags, mount};
 use nix::unistd::{Gid, Uid, chown};
 
 use crate::credentials::as_nobody;
-use crate::fault::{Context, Failure, at};
+use crate::fault::{Context, Failure, at, lacks};
 use crate::sys;
 
 /// The sandbox's root, relative to the scratch tmpfs.
@@ -213,6 +213,9 @@ fn shift(
         .map_err(|_| Failure::new(STAGE, what(), Errno::EINVAL))?;
     let users = File::open(format!("/proc/{pid}/ns/user")).stage(STAGE, what)?;
     let tried = sys::open_tree(&name).and_then(|tree| {
+        if lacks(STAGE) {
+            return Err(Errno::EINVAL);
+        }
         sys::shift_owners(tree.as_fd(), users.as_fd())?;
         Ok(tree)
     });

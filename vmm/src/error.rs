@@ -246,6 +246,14 @@ pub enum ProbeError {
         /// The answer.
         source: io::Error,
     },
+    /// The range of users holds the host's root, nobody, or more than there are.
+    #[error("users {base} and the {count} from there cannot be a sandbox's users")]
+    UserRange {
+        /// The first.
+        base: u32,
+        /// How many.
+        count: u32,
+    },
     /// A trial sandbox could not be made.
     #[error("this host cannot run sandboxes: {0}")]
     Trial(CreateError),

@@ -268,6 +268,44 @@ async fn root_inside_cannot_make_devices_or_take_the_masks_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_cannot_shift_owners_still_keeps_its_secrets_and_says_what_is_missing() {
+    if !root_or_skip() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let lacking = dir.path().join("launcher");
+    let script = format!(
+        "#!/bin/sh\nFLUXVM_PROCBOX_FAULT=lack:idmapped_mount exec '{}'\n",
+        common::launcher().display()
+    );
+    fs::write(&lacking, script).unwrap();
+    fs::set_permissions(&lacking, fs::Permissions::from_mode(0o755)).unwrap();
+    let lab = Lab::with(|options| options.launcher = lacking);
+    let capabilities = lab.engine.capabilities();
+    assert!(!capabilities.host_root_writable);
+    assert!(
+        capabilities
+            .degraded
+            .iter()
+            .any(|text| text.contains("belong to nobody"))
+    );
+    let sandbox = lab.create().await;
+    let guest = sandbox.guest();
+    assert_eq!(
+        sh(guest, "stat -c %U /etc/passwd; id -u").await.ok(),
+        "nobody\n0"
+    );
+    for script in [
+        "cat /etc/shadow",
+        "echo x >> /etc/passwd",
+        "ls /etc/ssl/private",
+    ] {
+        assert_ne!(sh(guest, script).await.code, Some(0), "{script}");
+    }
+    sandbox.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_named_image_is_its_own_root() {
     if !root_or_skip() {
         return;

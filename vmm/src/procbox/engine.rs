@@ -16,7 +16,7 @@ use super::launch::os;
 use super::options::ProcboxOptions;
 use super::process::Process;
 use super::record::Record;
-use super::remove::{Remains, sweep_trash};
+use super::remove::{Remains, left_in_trash};
 use super::skeleton::{self, Below};
 use super::tree::remove_tree;
 use super::wire::{LaunchFacts, Lower, Users};
@@ -49,6 +49,10 @@ impl Engine {
         options.images_dir = usable_folder(&options.images_dir)?;
         options.secrets_dir = usable_folder(&options.secrets_dir)?;
         usable_folder(&agents_dir(&options.secrets_dir))?;
+        let (base, count) = (options.uid_base, options.uid_count);
+        if base == 0 || count < 2 || base.checked_add(count).is_none() {
+            return Err(ProbeError::UserRange { base, count });
+        }
         let users = match geteuid().as_raw() {
             0 => Users::Shifted {
                 base: options.uid_base,
@@ -248,32 +252,47 @@ impl Engine {
         Ok(found.into_iter().collect())
     }
 
-    /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on.
+    /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on. The files go
+    /// in the background: there may be many.
     fn sweep(&self) {
         let dir = &self.options.sandboxes_dir;
-        if let Err(error) = sweep_trash(dir).and_then(|()| self.sweep_skeletons(dir)) {
-            tracing::warn!(%error, "leftovers of removed sandboxes could not be removed yet");
+        let left = left_in_trash(dir).and_then(|mut left| {
+            left.extend(self.unused_skeletons(dir)?);
+            Ok(left)
+        });
+        let swept =
+            left.and_then(|left| {
+                let work = move || left.iter().try_for_each(|path| remove_tree(path));
+                std::thread::Builder::new().name("fluxvm-sweep".to_owned()).spawn(move || {
+                if let Err(error) = work() {
+                    tracing::warn!(%error, "leftovers of sandboxes could not be removed yet");
+                }
+            })
+            });
+        if let Err(error) = swept {
+            tracing::warn!(%error, "leftovers of sandboxes could not be looked for");
         }
     }
 
-    fn sweep_skeletons(&self, dir: &Path) -> io::Result<()> {
+    fn unused_skeletons(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let mut unused = Vec::new();
         let mut used = BTreeSet::from([self.image_skeleton.clone(), self.host_skeleton.clone()]);
         for id in self.list()? {
             match Record::read(&self.folder(&id).path) {
                 Ok(Some(record)) => drop(used.insert(record.skeleton)),
                 Ok(None) => {}
                 // Something may stand on any of them.
-                Err(_) => return Ok(()),
+                Err(_) => return Ok(unused),
             }
         }
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let name = entry.file_name().to_string_lossy().into_owned();
             if name.starts_with(skeleton::PREFIX) && !used.contains(&name) {
-                remove_tree(&entry.path())?;
+                unused.push(entry.path());
             }
         }
-        Ok(())
+        Ok(unused)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,8 @@ impl Folder {
         for name in [UPPER, WORK] {
             let place = self.path.join(name);
             // The upper's own mode is the mode of `/` inside.
-            DirBuilder::new().mode(0o755).create(&place)?;
+            private_folder(&place)?;
+            fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
             give_to_root(&place, users)?;
         }
         Ok(())

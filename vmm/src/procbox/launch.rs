@@ -27,6 +27,7 @@ const ANSWER_SECONDS_MAX: i64 = 20;
 pub(super) struct Launch {
     child: Child,
     control: OwnedFd,
+    answered: bool,
 }
 
 impl Launch {
@@ -67,7 +68,11 @@ impl Launch {
             .stderr(Stdio::from(log))
             .spawn()
             .map_err(|error| os(stage, format!("starting {}", launcher.display()), error))?;
-        Ok(Self { child, control })
+        Ok(Self {
+            child,
+            control,
+            answered: false,
+        })
     }
 
     /// Waits until the first process exists. It runs nothing of its own before [`Self::go`].
@@ -105,7 +110,10 @@ impl Launch {
     /// Waits until it has.
     pub(super) fn ready(&mut self) -> Result<LaunchFacts, CreateError> {
         match self.answer()?.0 {
-            LaunchReport::Ready(facts) => Ok(facts),
+            LaunchReport::Ready(facts) => {
+                self.answered = true;
+                Ok(facts)
+            }
             LaunchReport::Failed(failure) => Err(failed(failure)),
             LaunchReport::Spawned { .. } => Err(out_of_order()),
         }
@@ -140,13 +148,9 @@ fn out_of_order() -> CreateError {
 
 impl Drop for Launch {
     fn drop(&mut self) {
-        // It has answered and ends by itself, or has failed; killing it then changes nothing, and waiting
-        // is what keeps it from staying a zombie.
-        let closed = nix::sys::socket::shutdown(
-            self.control.as_fd().as_raw_fd(),
-            nix::sys::socket::Shutdown::Both,
-        );
-        if closed.is_err() {
+        // After its last answer it ends by itself. Before, it is stuck or not wanted any more: a first process
+        // that was not let go ends with it.
+        if !self.answered {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();

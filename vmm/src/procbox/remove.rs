@@ -8,7 +8,6 @@ use super::cgroup;
 use super::folder::{Folder, TRASH_PREFIX};
 use super::process::Process;
 use super::record::Record;
-use super::tree::remove_tree;
 use crate::backend::Removal;
 use crate::error::RemoveError;
 use crate::spec::SandboxId;
@@ -31,8 +30,12 @@ impl Remains {
     /// Removes everything but the files, which wait in the returned folder to be removed.
     pub(super) fn remove(&self) -> Result<(Removal, Option<PathBuf>), RemoveError> {
         let existed = self.folder.exists();
-        // A record that cannot be read names nothing; the groups of this id still find what runs.
-        let record = Record::read(&self.folder.path).unwrap_or_default();
+        let record = match Record::read(&self.folder.path) {
+            Ok(record) => record,
+            // It names nothing, but the groups of this id, or the held process, find what runs.
+            Err(_) if !self.cgroups.is_empty() || self.process.is_some() => None,
+            Err(error) => return Err(self.error("reading its record", error)),
+        };
         let was_running = self.end_process(record.as_ref())?;
         let mut groups = self.cgroups.clone();
         groups.extend(record.into_iter().flat_map(|record| record.cgroups));
@@ -90,8 +93,9 @@ impl Remains {
     }
 }
 
-/// Removes the files of sandboxes whose removal was interrupted.
-pub(super) fn sweep_trash(sandboxes_dir: &Path) -> io::Result<()> {
+/// The folders of sandboxes whose removal was interrupted.
+pub(super) fn left_in_trash(sandboxes_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut left = Vec::new();
     for entry in std::fs::read_dir(sandboxes_dir)? {
         let entry = entry?;
         if entry
@@ -99,8 +103,8 @@ pub(super) fn sweep_trash(sandboxes_dir: &Path) -> io::Result<()> {
             .to_string_lossy()
             .starts_with(TRASH_PREFIX)
         {
-            remove_tree(&entry.path())?;
+            left.push(entry.path());
         }
     }
-    Ok(())
+    Ok(left)
 }

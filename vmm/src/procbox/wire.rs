@@ -27,7 +27,8 @@ pub const LISTEN_FD: i32 = 3;
 /// Where the guest daemon lies inside.
 pub const AGENTD_GUEST_PATH: &str = "/.fluxvm/microvms-agentd";
 /// Set in the launcher's environment to `fail:<stage>` or `die:<stage>`, it makes the launcher answer with
-/// a failure, or end without a word, at that stage. The crash tests need to stop anywhere.
+/// a failure, or end without a word, at that stage; `lack:idmapped_mount` makes it do without. The crash
+/// tests need to stop anywhere.
 pub const FAULT_VARIABLE: &str = "FLUXVM_PROCBOX_FAULT";
 /// Device nodes that a sandbox shares with the host. All of them are harmless to whoever has them.
 pub const DEVICE_NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
