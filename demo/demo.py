@@ -195,11 +195,11 @@ class Demo:
         answer = self.fluxctl.json(*words)
         steps = answer["steps"]
         different = []
-        for number, step in enumerate(steps, 1):
+        for step in steps:
             streams = [name for name in ("stdout", "stderr") if not step[f"same_{name}"]]
             if streams:
                 different.append(
-                    f"step {number:>2}, {' and '.join(streams)}: {brief(step['command'])}"
+                    f"seq {step['seq']}, {' and '.join(streams)}: {brief(step['command'])}"
                 )
         same = sum(step["same_exit_code"] is True for step in steps)
         self.screen.output(f"{len(steps)} steps, {same} with the recorded exit code")
@@ -224,7 +224,8 @@ class Demo:
         self.screen.heading("6. Proof: export, verify without the daemon, forge, verify again")
         file = self.daemon.state.with_name(self.daemon.state.name + ".jsonl")
         shown = ["agent", "export", self.session[:8], "--out", str(file)]
-        done = self.fluxctl.run("agent", "export", self.session, "--out", str(file), show=shown)
+        words = ["agent", "export", self.session, "--out", str(file), "--table"]
+        done = self.fluxctl.run(*words, show=shown)
         if done.returncode != 0:
             raise Failed("the export failed")
         return file
@@ -239,10 +240,9 @@ class Demo:
             if done.returncode != 0:
                 raise Failed(f"session {session} could not be deleted")
             self.sessions.pop()
-        sandboxes = self.daemon.state / "sandboxes"
-        left = [entry.name for entry in sandboxes.iterdir()] if sandboxes.exists() else []
+        left = self.daemon.remains()
+        self.claims.check("deleted sessions leave no folder, mount or process", not left, str(left))
         code = self.daemon.stop()
-        self.claims.check("deleted sessions leave no sandbox behind", left == [], str(left))
         self.claims.check("the daemon ends cleanly when asked to", code == 0, str(code))
 
     def verify(self, export):

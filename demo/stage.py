@@ -18,6 +18,7 @@ import time
 
 READY_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 15
+SWEEP_SECONDS_MAX = 5
 CALL_SECONDS_MAX = 60
 OUTPUT_LINES_SHOWN = 14
 COMMAND_CHARS_SHOWN = 110
@@ -141,6 +142,31 @@ class Daemon:
 
     def runs(self):
         return self.process is not None and self.process.poll() is None
+
+    def remains(self):
+        """What is left of sandboxes on this machine, once the daemon had a moment to sweep."""
+        deadline = time.monotonic() + SWEEP_SECONDS_MAX
+        while (left := self.look_around()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return left
+
+    def look_around(self):
+        sandboxes = self.state / "sandboxes"
+        # Skeletons belong to no sandbox: new ones are made from them.
+        names = [e.name for e in sandboxes.iterdir() if not e.name.startswith(".skeleton")]
+        state = str(self.state)
+        mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
+        mounted = [line.split()[4] for line in mounts if state in line]
+        running = []
+        for cmdline in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = cmdline.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            pid = int(cmdline.parent.name)
+            if state in words and pid not in (self.process.pid, os.getpid()):
+                running.append(words)
+        return names + mounted + running
 
     def last_words(self, lines=12):
         try:
