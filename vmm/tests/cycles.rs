@@ -13,8 +13,17 @@ use std::time::Duration;
 
 use common::{Lab, root_or_skip, sh};
 
-fn open_descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+/// What each descriptor stands for, without the numbers that differ from one to the next.
+fn open_descriptors() -> Vec<String> {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let targets = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let kind = |target: std::path::PathBuf| {
+        let text = target.to_string_lossy().into_owned();
+        text.split(":[").next().unwrap_or_default().to_owned()
+    };
+    let mut kinds: Vec<String> = targets.map(kind).collect();
+    kinds.sort();
+    kinds
 }
 
 fn children() -> usize {
@@ -37,18 +46,26 @@ async fn fifty_cycles_leave_no_descriptor_and_no_zombie() {
     assert!(ran.ok().ends_with("0022"), "{ran:?}");
     sandbox.destroy().await.unwrap();
     drop(sandbox);
+    let sandboxes = lab.state.path().join("sandboxes");
     let settle = || async {
         // Launchers and files go in the background.
-        let mut seen = (open_descriptors(), children());
-        for _ in 0..200 {
+        let busy = || {
+            let mut names = std::fs::read_dir(&sandboxes)
+                .unwrap()
+                .flatten()
+                .map(|e| e.file_name());
+            children() > 0 || names.any(|name| name.to_string_lossy().starts_with(".trash"))
+        };
+        let mut seen = open_descriptors();
+        for _ in 0..1000 {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let now = (open_descriptors(), children());
-            if now == seen && now.1 == 0 {
-                break;
+            let now = open_descriptors();
+            if now == seen && !busy() {
+                return now;
             }
             seen = now;
         }
-        seen
+        panic!("it does not settle: {seen:?}, {} children", children());
     };
     let before = settle().await;
     for _ in 0..50 {
