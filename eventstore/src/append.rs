@@ -22,14 +22,15 @@ use serde_json::Value;
 pub const APPEND_EVENTS_MAX: usize = 512;
 /// The most bytes of payloads and attachments in one append: it is held in memory while it waits.
 pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The largest attachment in bytes: it lies in the store beside the records and is bound by their limit.
+/// The largest attachment in bytes: it lies in the store beside the records and is bound by their
+/// limit.
 pub const ATTACHMENT_BYTES_MAX: usize = 64 * 1024;
 
 /// Events for one or more streams that become durable together or not at all.
 #[derive(Clone, Debug)]
 pub struct Append {
-    /// Names this append. A second append with the same name is answered with the first one's result,
-    /// so a command that appends twice (an intent, then its outcome) needs two of them.
+    /// Names this append. A second append with the same name is answered with the first one's
+    /// result, so a command that appends twice (an intent, then its outcome) needs two of them.
     pub command_id: CommandId,
     /// The request that all of it belongs to.
     pub correlation_id: CorrelationId,
@@ -95,8 +96,8 @@ pub struct NewEvent {
 impl NewEvent {
     /// An event with this payload, written as canonical JSON.
     ///
-    /// Refuses floats and integers above 2^53, which a reader could not write back with certainty, and
-    /// payloads above [`PAYLOAD_BYTES_MAX`].
+    /// Refuses floats and integers above 2^53, which a reader could not write back with certainty,
+    /// and payloads above [`PAYLOAD_BYTES_MAX`].
     pub fn new(
         kind: EventKind,
         schema: u16,
@@ -245,7 +246,8 @@ pub enum AppendError {
         /// What went wrong.
         reason: Arc<str>,
     },
-    /// The ledger took harm and takes nothing more. Whether this append became durable is not known.
+    /// The ledger took harm and takes nothing more. Whether this append became durable is not
+    /// known.
     #[error("the ledger is poisoned: {reason}")]
     Poisoned {
         /// The first error.

@@ -5,8 +5,9 @@
 //! <blobs>/tmp/…                    half-written files; removed at each opening
 //! ```
 //!
-//! A blob is durable when `put` returns: written aside, synced, renamed, its folder synced. Two puts of
-//! the same bytes are one blob. Nothing read from here is trusted before its digest is checked.
+//! A blob is durable when `put` returns: written aside, synced, renamed, its folder synced. Two
+//! puts of the same bytes are one blob. Nothing read from here is trusted before its digest is
+//! checked.
 
 use std::fmt;
 use std::fs;

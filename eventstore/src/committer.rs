@@ -1,12 +1,13 @@
 //! The one thread that owns the chain.
 //!
-//! It takes whatever has queued up, links it, writes one batch, syncs it, and then, in this order: notes
-//! the head, lets the observer follow, moves the watermark and answers. Whoever sees an event through a
-//! subscription therefore finds the observer's state at that event or beyond it, and so does a writer
-//! who was answered. There is no timer: while one group syncs, the next one gathers.
+//! It takes whatever has queued up, links it, writes one batch, syncs it, and then, in this order:
+//! notes the head, lets the observer follow, moves the watermark and answers. Whoever sees an event
+//! through a subscription therefore finds the observer's state at that event or beyond it, and so
+//! does a writer who was answered. There is no timer: while one group syncs, the next one gathers.
 //!
-//! The first error of a commit is the last thing that this thread writes. A sync that failed may succeed
-//! when it is tried again without the bytes being on the disk, so nothing is ever tried again.
+//! The first error of a commit is the last thing that this thread writes. A sync that failed may
+//! succeed when it is tried again without the bytes being on the disk, so nothing is ever tried
+//! again.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -160,7 +161,13 @@ impl Committer {
 
     fn commit(&mut self, mut group: Group) {
         let answers = std::mem::take(&mut group.answers);
-        let failed = self.make_durable(group).err();
+        let durable = catch_unwind(AssertUnwindSafe(|| self.make_durable(group)));
+        let durable = durable.unwrap_or_else(|_| {
+            let reason = "the committer or its observer panicked";
+            self.shared.poison(reason);
+            Err(reason.to_owned())
+        });
+        let failed = durable.err();
         for (reply, answer) in answers {
             let answer = match &failed {
                 Some(reason) => Err(AppendError::Poisoned {

@@ -1,6 +1,7 @@
 //! What the ledger takes from outside: time, randomness and the disk's word that bytes are safe.
 //!
-//! Each is a small trait, so that a test can hold the clock, repeat the randomness and let a sync fail.
+//! Each is a small trait, so that a test can hold the clock, repeat the randomness and let a sync
+//! fail.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +25,8 @@ pub trait Entropy: Send + Sync {
 
 /// Makes written bytes durable.
 pub trait Disk: Send + Sync {
-    /// Returns once the file's bytes, and its size as far as they need it, would survive a power loss.
+    /// Returns once the file's bytes, and its size as far as they need it, would survive a power
+    /// loss.
     fn sync_data(&self, file: &File) -> io::Result<()>;
 
     /// The same for everything about a file or a folder.

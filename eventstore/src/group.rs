@@ -150,7 +150,8 @@ impl Group {
     }
 }
 
-/// A version 7 UUID: milliseconds first, so that identifiers sort as their events do, then randomness.
+/// A version 7 UUID: milliseconds first, so that identifiers sort as their events do, then
+/// randomness.
 fn event_id(recorded_at: RecordedAt, entropy: [u8; 16]) -> EventId {
     let random = entropy.first_chunk::<10>().copied().unwrap_or_default();
     EventId::new(

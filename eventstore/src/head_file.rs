@@ -1,12 +1,12 @@
 //! A note beside the store of how far the ledger was durable.
 //!
-//! A log that lost its end is still a valid log: neither the chain nor the store's own checksums can tell.
-//! This file can. After each commit, and never before it, the committer notes the head here. At the next
-//! opening the event noted must still be there with the same hash.
+//! A log that lost its end is still a valid log: neither the chain nor the store's own checksums
+//! can tell. This file can. After each commit, and never before it, the committer notes the head
+//! here. At the next opening the event noted must still be there with the same hash.
 //!
-//! The file itself is never waited for. A loss of power may bring back an older note, which asks for
-//! less but for nothing that was not durable when it was written. There are two slots, written in turn
-//! and a page apart, so that a torn write spoils the newer note only.
+//! The file itself is never waited for. A loss of power may bring back an older note, which asks
+//! for less but for nothing that was not durable when it was written. There are two slots, written
+//! in turn and a page apart, so that a torn write spoils the newer note only.
 //!
 //! ```text
 //! slot at 0 and at 4096:  magic "FXHD" ‖ version u8 = 1 ‖ zero 3 ‖ events u64 ‖ hash 32 ‖ check 32

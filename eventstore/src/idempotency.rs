@@ -1,11 +1,11 @@
 //! Which command wrote which events, so that a repeated command writes nothing.
 //!
-//! After a crash a writer cannot know whether its append became durable, so it has to be able to send the
-//! same one again, at any later time. The map is therefore never pruned. It holds a keyed 64-bit
-//! fingerprint and a sequence number for each append, 16 bytes and the map's slack: some 40 MB for a
-//! million appends. The full identifier is read from the event itself at a hit. A fingerprint that two
-//! identifiers share, one chance in 2^64 for each pair and not to be aimed at since the key is random,
-//! makes the older append forgotten and nothing worse.
+//! After a crash a writer cannot know whether its append became durable, so it has to be able to
+//! send the same one again, at any later time. The map is therefore never pruned. It holds a keyed
+//! 64-bit fingerprint and a sequence number for each append, 16 bytes and the map's slack: some 40
+//! MB for a million appends. The full identifier is read from the event itself at a hit. A
+//! fingerprint that two identifiers share, one chance in 2^64 for each pair and not to be aimed at
+//! since the key is random, makes the older append forgotten and nothing worse.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher as _;
@@ -37,8 +37,8 @@ impl Commands {
         }
     }
 
-    /// The event that would be the first of this command, if the command was seen before. Whether it
-    /// really bears the command's identifier has to be looked up in the event.
+    /// The event that would be the first of this command, if the command was seen before. Whether
+    /// it really bears the command's identifier has to be looked up in the event.
     pub(crate) fn first_seq(&self, command_id: CommandId) -> Option<GlobalSeq> {
         self.first_seqs.get(&self.key.hash_one(command_id)).copied()
     }

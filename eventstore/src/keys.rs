@@ -9,8 +9,8 @@
 //! k ‖ …             reserved for signed checkpoints
 //! ```
 //!
-//! One tree, because a batch is atomic within a tree only. Integers are big-endian, so that the order of
-//! the keys is the order of the events.
+//! One tree, because a batch is atomic within a tree only. Integers are big-endian, so that the
+//! order of the keys is the order of the events.
 
 use fluxvm_verify::GlobalSeq;
 

@@ -53,9 +53,9 @@ pub struct LedgerOptions {
     pub cache_bytes: u64,
 }
 
-/// Sees every event once and in order: at opening pages of checked history, later each group after it
-/// became durable and before its writers are answered. It runs on the committer's thread, so it must be
-/// quick and must not wait for the ledger.
+/// Sees every event once and in order: at opening pages of checked history, later each group after
+/// it became durable and before its writers are answered. It runs on the committer's thread, so it
+/// must be quick and must not wait for the ledger.
 pub type Observer = Box<dyn FnMut(&[Arc<RecordedEvent>]) + Send>;
 
 /// The durable end of a ledger.
@@ -149,9 +149,9 @@ impl Ledger {
 
     /// Appends to one or more streams at once and returns when all of it is durable.
     ///
-    /// The events come back linked, in the order in which they were given. An append whose `command_id`
-    /// the ledger knows writes nothing and returns what the first one did. Giving up the wait does not
-    /// take an append back.
+    /// The events come back linked, in the order in which they were given. An append whose
+    /// `command_id` the ledger knows writes nothing and returns what the first one did. Giving up
+    /// the wait does not take an append back.
     pub async fn append(&self, append: Append) -> Result<Appended, AppendError> {
         prepare::check(&append)?;
         let shared = &self.inner.shared;
@@ -193,7 +193,8 @@ impl Ledger {
 
     /// Durable events behind `after`, at most `limit` of them, fewer where they are large.
     ///
-    /// Only an empty answer means that there are no more. Blocks where the events are not in memory.
+    /// Only an empty answer means that there are no more. Blocks where the events are not in
+    /// memory.
     pub fn read(
         &self,
         after: Position,
@@ -202,8 +203,8 @@ impl Ledger {
         self.inner.shared.read(after, limit)
     }
 
-    /// Durable events of one stream behind version `after`, in the same way. A stream that does not exist
-    /// has no events.
+    /// Durable events of one stream behind version `after`, in the same way. A stream that does not
+    /// exist has no events.
     pub fn read_stream(
         &self,
         stream: &StreamName,
@@ -229,7 +230,8 @@ impl Ledger {
         put.await.map_err(|_| BlobError::Closed)?
     }
 
-    /// The bytes with this digest, whether they were attached to an append or put, checked against it.
+    /// The bytes with this digest, whether they were attached to an append or put, checked against
+    /// it.
     pub fn blob(&self, digest: &BlobDigest) -> Result<Option<Bytes>, BlobError> {
         self.inner.shared.blob(digest)
     }
@@ -264,8 +266,8 @@ impl Ledger {
         }
     }
 
-    /// Becomes `Some` with the reason when the ledger took harm. It then takes nothing more for as long as
-    /// the process runs; opening it anew shows what really is on the disk.
+    /// Becomes `Some` with the reason when the ledger took harm. It then takes nothing more for as
+    /// long as the process runs; opening it anew shows what really is on the disk.
     pub fn poisoned(&self) -> watch::Receiver<Option<String>> {
         self.inner.shared.poison.subscribe()
     }

@@ -1,16 +1,17 @@
 //! The ledger: an append-only, hash-chained log of events, and everything else follows from it.
 //!
 //! One thread, the committer, owns the chain. Writers queue; it checks where each stream has to be,
-//! links the events, writes one batch, syncs it and only then answers. What is answered for is durable:
-//! after a crash, a power loss or `kill -9` it is there, and opening proves it by checking every link.
+//! links the events, writes one batch, syncs it and only then answers. What is answered for is
+//! durable: after a crash, a power loss or `kill -9` it is there, and opening proves it by checking
+//! every link.
 //!
-//! Three words are used strictly. An event is *appended* when a writer handed it in, *committed* when it
-//! has its place in the chain, and *durable* when the disk has confirmed it. Readers and subscribers see
-//! durable events only, up to the watermark ([`Ledger::head`]).
+//! Three words are used strictly. An event is *appended* when a writer handed it in, *committed*
+//! when it has its place in the chain, and *durable* when the disk has confirmed it. Readers and
+//! subscribers see durable events only, up to the watermark ([`Ledger::head`]).
 //!
-//! What this crate refuses: to go on after a failed sync (the ledger is then [poisoned][Ledger::poisoned]
-//! for good and the process has to start anew), to open a ledger in which a single byte under a hash has
-//! changed, and to know what any event means.
+//! What this crate refuses: to go on after a failed sync (the ledger is then
+//! [poisoned][Ledger::poisoned] for good and the process has to start anew), to open a ledger in
+//! which a single byte under a hash has changed, and to know what any event means.
 
 mod append;
 mod blobs;

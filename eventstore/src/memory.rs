@@ -13,7 +13,8 @@ use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::StreamName;
 use fluxvm_verify::StreamVersion;
 
-/// How many of the newest events are kept: a reader some tenths of a second behind still finds its place.
+/// How many of the newest events are kept: a reader some tenths of a second behind still finds its
+/// place.
 const TAIL_EVENTS_MAX: usize = 4096;
 /// How many bytes of payload the tail may hold, in case the events are large.
 const TAIL_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -1,8 +1,9 @@
 //! Opening a ledger, or founding one.
 //!
-//! The order of founding is the order in which things depend on each other: the store's files, the key,
-//! the genesis that names the key, the head file that vouches for the genesis. A crash in between leaves
-//! a beginning that the next opening completes; a ledger that has a head file is never founded again.
+//! The order of founding is the order in which things depend on each other: the store's files, the
+//! key, the genesis that names the key, the head file that vouches for the genesis. A crash in
+//! between leaves a beginning that the next opening completes; a ledger that has a head file is
+//! never founded again.
 
 use std::sync::Arc;
 

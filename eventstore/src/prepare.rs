@@ -1,7 +1,7 @@
 //! What a writer does by itself before it queues: checks, salts and commitments.
 //!
-//! Hashing the payloads is most of the work of an append. It happens here, on the writer's side, so that
-//! the committer has only headers to hash.
+//! Hashing the payloads is most of the work of an append. It happens here, on the writer's side, so
+//! that the committer has only headers to hash.
 
 use std::collections::HashSet;
 

@@ -1,8 +1,8 @@
 //! Reading the whole ledger at opening, with every link checked.
 //!
-//! A line of three: one thread takes records out of the store, one takes them apart and checks each by
-//! itself (hash, payload), and the caller's holds each against its neighbours and feeds the observer.
-//! Each link can be checked alone because a record names its predecessor's hash.
+//! A line of three: one thread takes records out of the store, one takes them apart and checks each
+//! by itself (hash, payload), and the caller's holds each against its neighbours and feeds the
+//! observer. Each link can be checked alone because a record names its predecessor's hash.
 
 use std::sync::Arc;
 use std::sync::mpsc;

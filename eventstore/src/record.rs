@@ -13,8 +13,9 @@
 //! storage 2:   nothing
 //! ```
 //!
-//! Integers are big-endian. The record ends where the last field does. This layout can never change: a
-//! new one gets a new version byte, and this one stays readable for as long as there are ledgers.
+//! Integers are big-endian. The record ends where the last field does. This layout can never
+//! change: a new one gets a new version byte, and this one stays readable for as long as there are
+//! ledgers.
 
 use bytes::Bytes;
 use fluxvm_verify::EventHash;

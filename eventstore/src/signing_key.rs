@@ -1,8 +1,8 @@
 //! The key that speaks for the ledger.
 //!
-//! An Ed25519 key, made at the first start. Its public half stands in the genesis, so every event hash
-//! depends on it; signed checkpoints come with a later release. The file and the verifier key have the
-//! forms that signed notes use everywhere:
+//! An Ed25519 key, made at the first start. Its public half stands in the genesis, so every event
+//! hash depends on it; signed checkpoints come with a later release. The file and the verifier key
+//! have the forms that signed notes use everywhere:
 //!
 //! ```text
 //! file  PRIVATE+KEY+<origin>+<id>+<base64( 0x01 ‖ seed 32 )>
@@ -58,8 +58,8 @@ pub(crate) fn load(path: &Path) -> Result<String, OpenError> {
     Ok(verifier_key(origin, &public))
 }
 
-/// Makes a key for `origin` in `path`, durable before anything depends on it, and returns its verifier
-/// key. The file must not exist.
+/// Makes a key for `origin` in `path`, durable before anything depends on it, and returns its
+/// verifier key. The file must not exist.
 pub(crate) fn create(
     path: &Path,
     origin: &str,

@@ -1,16 +1,18 @@
 //! sled, made strict. No other module names it.
 //!
-//! What sled 0.34 promises falls short of what a ledger needs in three places, and each is closed here:
+//! What sled 0.34 promises falls short of what a ledger needs in three places, and each is closed
+//! here:
 //!
-//! * `flush` does not reach the disk on Linux: it neither empties the device's cache nor makes a new file
-//!   size durable. Each commit therefore ends with a sync of the database file of our own.
+//! * `flush` does not reach the disk on Linux: it neither empties the device's cache nor makes a
+//!   new file size durable. Each commit therefore ends with a sync of the database file of our own.
 //! * `conf`, `blobs/` and the folder itself are never synced: that happens here at each opening.
-//! * A page above a quarter of a segment goes into a file that is never synced. A leaf holds up to 16
-//!   items and one more before it splits, so the segment size is chosen for no page ever to be so large.
+//! * A page above a quarter of a segment goes into a file that is never synced. A leaf holds up to
+//!   16 items and one more before it splits, so the segment size is chosen for no page ever to be
+//!   so large.
 //!
-//! The background flusher swallows a failed sync and is off. All of it is one tree, since a batch is
-//! atomic within one tree only. sled panics on some damage where it should return an error: every call
-//! turns a panic into an error.
+//! The background flusher swallows a failed sync and is off. All of it is one tree, since a batch
+//! is atomic within one tree only. sled panics on some damage where it should return an error:
+//! every call turns a panic into an error.
 
 use std::fs::File;
 use std::fs::OpenOptions;
@@ -71,8 +73,8 @@ struct Files {
 }
 
 impl Drop for Files {
-    /// Waits until sled has let go of its file, which its own threads do a little after the last handle
-    /// is dropped: whoever opens the store next must find it free.
+    /// Waits until sled has let go of its file, which its own threads do a little after the last
+    /// handle is dropped: whoever opens the store next must find it free.
     fn drop(&mut self) {
         for _ in 0..CLOSE_TRIES_MAX {
             if !matches!(self.db.try_lock(), Err(TryLockError::WouldBlock)) {
@@ -142,8 +144,8 @@ impl Store {
 
     /// Writes all of `writes` or none of them, and returns once they are durable.
     ///
-    /// After an error nothing is known about the store, and it must not be written to again: a second
-    /// sync after a failed one can succeed without the bytes being on the disk.
+    /// After an error nothing is known about the store, and it must not be written to again: a
+    /// second sync after a failed one can succeed without the bytes being on the disk.
     pub(crate) fn commit(&self, writes: Vec<Write>) -> Result<(), StoreError> {
         let mut batch = sled::Batch::default();
         for (key, value) in writes {

@@ -1,8 +1,8 @@
 //! Following a ledger: what is there first, then what comes, with no seam between the two.
 //!
 //! A subscription pulls by number and the watermark merely wakes it. There is no queue that could
-//! overflow and no moment of changing over, so nothing can be missed or come twice, however slow the
-//! subscriber is. One that keeps up reads nothing but memory.
+//! overflow and no moment of changing over, so nothing can be missed or come twice, however slow
+//! the subscriber is. One that keeps up reads nothing but memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ impl Subscription {
         }
     }
 
-    /// The next event that the filter lets through; waits for it. `None` once the ledger is closed and
-    /// all of it was seen. After an error the same event is tried again.
+    /// The next event that the filter lets through; waits for it. `None` once the ledger is closed
+    /// and all of it was seen. After an error the same event is tried again.
     ///
     /// Nothing is lost when the future is dropped before it is done.
     pub async fn next(&mut self) -> Option<Result<Arc<RecordedEvent>, ReadError>> {
@@ -75,8 +75,8 @@ impl Subscription {
         }
     }
 
-    /// How far the subscriber has come, events that the filter kept back included. A new subscription
-    /// from here on misses nothing and repeats nothing.
+    /// How far the subscriber has come, events that the filter kept back included. A new
+    /// subscription from here on misses nothing and repeats nothing.
     pub fn position(&self) -> Position {
         self.position
     }

@@ -47,7 +47,8 @@ async fn child_that_appends_until_the_disk_is_full() {
 #[test]
 fn a_full_disk_poisons_the_ledger_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // The limit makes writing fail as a full disk does; the signal that would come with it is ignored.
+    // The limit makes writing fail as a full disk does; the signal that would come with it is
+    // ignored.
     let output = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f 60000; exec \"$0\" \"$@\""])
         .arg(std::env::current_exe().unwrap())

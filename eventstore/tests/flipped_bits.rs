@@ -1,4 +1,5 @@
-//! One flipped bit anywhere in the store's files is an error or changes nothing: never another ledger.
+//! One flipped bit anywhere in the store's files is an error or changes nothing: never another
+//! ledger.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -31,7 +32,8 @@ fn read_files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     files.map(read).filter(|(name, _)| name != "lock").collect()
 }
 
-/// Every byte position that is worth a flip: all of the small files, the written part of the large one.
+/// Every byte position that is worth a flip: all of the small files, the written part of the large
+/// one.
 fn positions(files: &BTreeMap<String, Vec<u8>>) -> Vec<(String, usize)> {
     let mut positions = Vec::new();
     for (name, bytes) in files {

@@ -1,5 +1,6 @@
-//! The format is written down byte for byte, and what is written down is what the code does: the document
-//! names the digest of each source file that lays bytes down, and this fails when one of them differs.
+//! The format is written down byte for byte, and what is written down is what the code does: the
+//! document names the digest of each source file that lays bytes down, and this fails when one of
+//! them differs.
 
 use std::fs;
 use std::path::Path;
@@ -34,8 +35,9 @@ fn the_document_names_the_digest_of_each_file_that_lays_bytes_down() {
         .collect();
     assert!(
         missing.is_empty(),
-        "The format may have changed. Ledgers of every release must stay readable: if bytes moved, it \
-         needs a new version number and a new section in docs/LEDGER.md. Then put these rows there:\n{}",
+        "The format may have changed. Ledgers of every release must stay readable: if bytes moved, \
+         it needs a new version number and a new section in docs/LEDGER.md. Then put these rows \
+         there:\n{}",
         missing.join("\n")
     );
 }

@@ -1,5 +1,5 @@
-//! The format of release 1, as fixed bytes. If this test fails, the format was changed: that needs a new
-//! format number, and the file here stays as it is.
+//! The format of release 1, as fixed bytes. If this test fails, the format was changed: that needs
+//! a new format number, and the file here stays as it is.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,4 +1,5 @@
-//! Of several writers who expect the same version exactly one wins, and the losers have written nothing.
+//! Of several writers who expect the same version exactly one wins, and the losers have written
+//! nothing.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,

@@ -1,11 +1,12 @@
 //! Whether bytes are canonical JSON (RFC 8785), with integers only.
 //!
-//! A payload is hashed as it is stored. Because it is stored in canonical form, someone who has only the
-//! parsed value can write the same bytes again. RFC 8785 takes every number for a double, so fractions,
-//! exponents and integers above 2^53 are refused: they could not be written again without doubt.
+//! A payload is hashed as it is stored. Because it is stored in canonical form, someone who has
+//! only the parsed value can write the same bytes again. RFC 8785 takes every number for a double,
+//! so fractions, exponents and integers above 2^53 are refused: they could not be written again
+//! without doubt.
 //!
-//! The check walks the bytes once and builds nothing: exactly one text stands for each value, so it is
-//! enough to refuse every other one.
+//! The check walks the bytes once and builds nothing: exactly one text stands for each value, so it
+//! is enough to refuse every other one.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -348,10 +349,13 @@ mod tests {
         }
 
         #[test]
-        fn bytes_that_pass_are_what_an_independent_writer_writes(text in "[\\[\\]{}\",:0-9\\\\nu a-c]{0,24}") {
+        fn bytes_that_pass_are_what_an_independent_writer_writes(
+            text in "[\\[\\]{}\",:0-9\\\\nu a-c]{0,24}"
+        ) {
             if check_canonical(text.as_bytes()).is_ok() {
                 let value: Value = serde_json::from_str(&text).unwrap();
-                prop_assert_eq!(serde_json_canonicalizer::to_vec(&value).unwrap(), text.into_bytes());
+                let written = serde_json_canonicalizer::to_vec(&value).unwrap();
+                prop_assert_eq!(written, text.into_bytes());
             }
         }
     }

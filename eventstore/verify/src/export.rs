@@ -1,17 +1,18 @@
 //! A ledger, or one stream of it, as JSON lines.
 //!
 //! ```text
-//! {"type":"ledger","format":1,"ledger_id":…,"origin":…,"created_at":…,"vkey":…,"scope":…,"genesis":…}
-//! {"type":"event","seq":…,…header…,"payload":<the stored bytes>,"salt":…,"prev":…,"hash":…}    one each
+//! {"type":"ledger","format":1,…what the ledger began with…,"scope":…,"genesis":…}
+//! {"type":"event","seq":…,…header…,"payload":<the stored bytes>,"salt":…,"prev":…,"hash":…}
 //! {"type":"end","events":…,"head_seq":…,"head_hash":…}
 //! ```
 //!
 //! The payload stands in the line exactly as it was hashed. A redacted event has `"payload":null`,
-//! `"salt":null` and `"redacted":true`. Times have nine decimals, hashes are lower-case hexadecimal.
+//! `"salt":null` and `"redacted":true`. Times have nine decimals, hashes are lower-case
+//! hexadecimal.
 //!
-//! Each line has exactly one form, the one that the functions here write: the verifier writes every line
-//! that it reads once more and compares, so that no byte of an export can change unnoticed. A later
-//! release puts signed checkpoints beside the last line as lines of their own type.
+//! Each line has exactly one form, the one that the functions here write: the verifier writes every
+//! line that it reads once more and compares, so that no byte of an export can change unnoticed. A
+//! later release puts signed checkpoints beside the last line as lines of their own type.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -41,7 +42,8 @@ use crate::hash::parse_hex32;
 /// The longest line of an export in bytes: the largest payload and ample room for a header.
 pub const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize + 64 * 1024;
 
-/// How the scope of a whole ledger is written: nothing that a stream could be called, nor one bit from it.
+/// How the scope of a whole ledger is written: nothing that a stream could be called, nor one bit
+/// from it.
 const WHOLE_LEDGER: &str = "whole ledger";
 
 /// The first line: which ledger this is.
@@ -157,7 +159,8 @@ pub fn header_line(genesis: &Genesis, scope: &Scope) -> String {
 
 /// The line of an event, with its line feed.
 ///
-/// A payload that is not JSON, which no ledger of ours holds, is written as `null` and fails verification.
+/// A payload that is not JSON, which no ledger of ours holds, is written as `null` and fails
+/// verification.
 pub fn event_line(event: &RecordedEvent) -> String {
     let header = &event.header;
     let (payload, salt, redacted) = match &event.payload {

@@ -1,11 +1,15 @@
 //! What a ledger begins with.
 //!
 //! ```text
-//! encoded genesis = ledger_id 16 ‖ origin (u16 length, bytes) ‖ created_at_ns u64 ‖ vkey (u16 length, bytes)
+//! ledger_id   16
+//! origin      u16 n, n bytes
+//! created_at  u64     nanoseconds since the Unix epoch
+//! vkey        u16 n, n bytes
 //! ```
 //!
 //! All integers are big-endian. The hash of these bytes stands where the first event names its
-//! predecessor, so every event hash depends on which ledger it belongs to and on which key speaks for it.
+//! predecessor, so every event hash depends on which ledger it belongs to and on which key speaks
+//! for it.
 
 use crate::EventHash;
 use crate::LedgerId;

@@ -1,7 +1,7 @@
 //! How events are hashed and linked.
 //!
-//! Three BLAKE3 keys, one for each purpose, so that no header can ever be passed off as a payload or a
-//! genesis:
+//! Three BLAKE3 keys, one for each purpose, so that no header can ever be passed off as a payload
+//! or a genesis:
 //!
 //! ```text
 //! commitment = derive_key("fluxvm ledger v1 payload")( salt[32] ‖ payload bytes as stored )
@@ -9,8 +9,9 @@
 //! genesis    = derive_key("fluxvm ledger v1 genesis")( encoded genesis )       = prev of event 1
 //! ```
 //!
-//! The header holds the commitment and not the payload: a payload can be erased together with its salt,
-//! and the chain still verifies. The salt is what then keeps a short payload from being guessed back.
+//! The header holds the commitment and not the payload: a payload can be erased together with its
+//! salt, and the chain still verifies. The salt is what then keeps a short payload from being
+//! guessed back.
 
 use std::fmt;
 use std::str::FromStr;

@@ -17,9 +17,9 @@
 //! payload_commitment 32
 //! ```
 //!
-//! Integers are big-endian and texts carry their length in front: a separator could occur in a text and
-//! make two headers encode alike. Decoding refuses whatever encoding would not have written, so header
-//! and bytes determine each other.
+//! Integers are big-endian and texts carry their length in front: a separator could occur in a text
+//! and make two headers encode alike. Decoding refuses whatever encoding would not have written, so
+//! header and bytes determine each other.
 
 use crate::Actor;
 use crate::CommandId;
@@ -208,7 +208,8 @@ impl<'a> RawFields<'a> {
     }
 }
 
-/// Appends a text behind its length. Every text under a hash is far shorter than 64 KiB by its type.
+/// Appends a text behind its length. Every text under a hash is far shorter than 64 KiB by its
+/// type.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
     let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&length.to_be_bytes());

@@ -1,7 +1,7 @@
 //! Numbers and identifiers, each a type of its own.
 //!
-//! A sequence number, a count of events and a version within a stream are all `u64` on disk and must
-//! never be mistaken for one another, so none of them is a `u64` in a signature.
+//! A sequence number, a count of events and a version within a stream are all `u64` on disk and
+//! must never be mistaken for one another, so none of them is a `u64` in a signature.
 
 use std::fmt;
 use std::num::NonZeroU64;

@@ -1,14 +1,16 @@
 //! The ledger's format and the offline verifier.
 //!
-//! This crate is the whole of what an auditor has to read to trust a verdict: how an event is encoded
-//! ([`Header`]), how it is hashed and linked ([`event_hash`], [`payload_commitment`], [`Genesis`]), how
-//! a ledger is written out as JSON lines ([`export`]) and how such an export is checked
-//! ([`verify_export`]). It holds no store, no network and no async runtime, and it writes nothing.
+//! This crate is the whole of what an auditor has to read to trust a verdict: how an event is
+//! encoded ([`Header`]), how it is hashed and linked ([`event_hash`], [`payload_commitment`],
+//! [`Genesis`]), how a ledger is written out as JSON lines ([`export`]) and how such an export is
+//! checked ([`verify_export`]). It holds no store, no network and no async runtime, and it writes
+//! nothing.
 //!
-//! What a clean report promises: the events of the export are the bytes that were hashed, in the order
-//! in which they were linked, with none missing between the first and the last. What it cannot promise
-//! without something noted down outside: that the tail was not cut off, and that nobody who held the
-//! whole ledger linked all of it anew. [`VerifyOptions::known`] is where such a note goes in.
+//! What a clean report promises: the events of the export are the bytes that were hashed, in the
+//! order in which they were linked, with none missing between the first and the last. What it
+//! cannot promise without something noted down outside: that the tail was not cut off, and that
+//! nobody who held the whole ledger linked all of it anew. [`VerifyOptions::known`] is where such a
+//! note goes in.
 //!
 //! The bytes are laid down in `docs/LEDGER.md`, and a test refuses a change here that is not there.
 

@@ -1,8 +1,8 @@
 //! Names that end up under a hash: streams, kinds of events, actors.
 //!
-//! Each is parsed once at the edge and cheap to clone afterwards. The alphabets are narrow so that a name
-//! reads the same in a log, a URL, a file name and a shell, and so that two different names never look
-//! alike.
+//! Each is parsed once at the edge and cheap to clone afterwards. The alphabets are narrow so that
+//! a name reads the same in a log, a URL, a file name and a shell, and so that two different names
+//! never look alike.
 
 use std::borrow::Borrow;
 use std::fmt;

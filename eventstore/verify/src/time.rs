@@ -1,7 +1,7 @@
 //! The instant at which the ledger recorded an event.
 //!
-//! Nanoseconds since the Unix epoch, because that is what is hashed. Text forms exist for people: six
-//! decimals in the public view, nine in an export, where no digit may be lost.
+//! Nanoseconds since the Unix epoch, because that is what is hashed. Text forms exist for people:
+//! six decimals in the public view, nine in an export, where no digit may be lost.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! What can be wrong with an export. Each way has a code of its own, which never changes its meaning.
+//! What can be wrong with an export. Each way has a code of its own, which never changes its
+//! meaning.
 
 use std::fmt;
 
@@ -78,7 +79,8 @@ fault_codes! {
     HeaderRepeated = "header_repeated",
     /// A header of another ledger among the lines of this one.
     HeaderForeign = "header_foreign",
-    /// The first event does not follow from the header's genesis: header and events are of two ledgers.
+    /// The first event does not follow from the header's genesis: header and events are of two
+    /// ledgers.
     GenesisLink = "genesis_link",
     /// The payload is not as long as the header of its event says.
     PayloadLength = "payload_length",
@@ -88,7 +90,8 @@ fault_codes! {
     PayloadForm = "payload_form",
     /// The header, the predecessor or the hash of an event was changed.
     EventHash = "event_hash",
-    /// The same, of an event whose payload is redacted: the redaction does not leave the chain as it was.
+    /// The same, of an event whose payload is redacted: the redaction does not leave the chain as
+    /// it was.
     RedactedHash = "redacted_hash",
     /// The event does not follow from the one before it.
     LinkBroken = "link_broken",

@@ -20,7 +20,8 @@ use crate::LedgerId;
 use crate::StreamName;
 use crate::export::LINE_BYTES_MAX;
 
-/// How many faults a report lists; beyond them it only counts. A damaged file must not exhaust memory.
+/// How many faults a report lists; beyond them it only counts. A damaged file must not exhaust
+/// memory.
 pub const FAULTS_LISTED_MAX: usize = 1_000_000;
 
 /// What an export covers.
@@ -39,8 +40,8 @@ pub struct VerifyOptions {
     pub line_bytes_max: usize,
     /// The ledger that the export must be of, where the caller knows.
     pub ledger_id: Option<LedgerId>,
-    /// Events that were noted down earlier outside the ledger. Each must still be there with the same
-    /// hash. This is what catches a cut tail and a ledger that was linked anew.
+    /// Events that were noted down earlier outside the ledger. Each must still be there with the
+    /// same hash. This is what catches a cut tail and a ledger that was linked anew.
     pub known: Vec<(GlobalSeq, EventHash)>,
 }
 

@@ -1,4 +1,5 @@
-//! The walk over the lines: what each must hold by itself, and what it must hold beside its neighbours.
+//! The walk over the lines: what each must hold by itself, and what it must hold beside its
+//! neighbours.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;

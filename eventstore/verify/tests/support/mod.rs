@@ -119,7 +119,8 @@ impl Forge {
         event.hash = event_hash(event.prev, &event.header);
     }
 
-    /// Links and hashes everything from `from` on anew: the attack that only a note outside catches.
+    /// Links and hashes everything from `from` on anew: the attack that only a note outside
+    /// catches.
     pub fn rechain(&mut self, from: usize) {
         for at in from..self.events.len() {
             self.events[at].prev = match at {
