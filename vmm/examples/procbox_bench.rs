@@ -1,4 +1,5 @@
-//! Measures creation and removal: `procbox_bench <launcher> <agentd> [n]`, release build, as root or not.
+//! Measures creation and removal: `procbox_bench <launcher> <agentd> [n]`, release build, as root
+//! or not.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

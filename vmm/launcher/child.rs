@@ -26,10 +26,11 @@ use crate::fault::{Context, Failure, at};
 use crate::mounts::ROOT;
 use crate::sys;
 
-/// Open files per process inside. The guest daemon holds several for each command, so its soft limit is
-/// the hard one; 65,536 is what common servers ask for.
+/// Open files per process inside. The guest daemon holds several for each command, so its soft
+/// limit is the hard one; 65,536 is what common servers ask for.
 const OPEN_FILES_MAX: u64 = 65_536;
-/// The status pipe in the child, above the listener; it closes by itself when the guest daemon starts.
+/// The status pipe in the child, above the listener; it closes by itself when the guest daemon
+/// starts.
 const STATUS_FD: i32 = LISTEN_FD + 1;
 
 /// The first process, seen from the launcher. It dies with this value unless it was started.
@@ -109,8 +110,8 @@ pub(crate) fn spawn(request: &LaunchRequest, fds: Descriptors) -> Result<FirstPr
     let pipes = || "pipes to the first process".to_owned();
     let (gate_read, gate) = pipe2(OFlag::O_CLOEXEC).stage(STAGE, pipes)?;
     let (status, status_write) = pipe2(OFlag::O_CLOEXEC).stage(STAGE, pipes)?;
-    // The user namespace comes first in one call and so owns the others: root inside may then bring up
-    // its own loopback, set its own host name and mount its own /proc.
+    // The user namespace comes first in one call and so owns the others: root inside may then bring
+    // up its own loopback, set its own host name and mount its own /proc.
     let mut flags = libc::CLONE_NEWPID | libc::CLONE_NEWCGROUP;
     if matches!(request.users, Users::Shifted { .. }) {
         flags |= libc::CLONE_NEWUSER;
@@ -174,8 +175,8 @@ fn become_guest_daemon(request: &LaunchRequest, own: Own) -> Result<Infallible, 
     start(request, own, no_sysfs)
 }
 
-/// Makes the namespaces that need not exist before the mounts do: the network namespace is the slow one,
-/// and the launcher mounts in the meantime.
+/// Makes the namespaces that need not exist before the mounts do: the network namespace is the slow
+/// one, and the launcher mounts in the meantime.
 fn separate() -> Result<(), Failure> {
     const STAGE: CreateStage = CreateStage::SandboxNamespace;
     let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;

@@ -39,7 +39,8 @@ impl Control {
         let mut received = Vec::new();
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(fds) = part {
-                // SAFETY: the kernel has just made these descriptors for this message; nobody else has them.
+                // SAFETY: the kernel has just made these descriptors for this message; nobody else
+                // has them.
                 received.extend(
                     fds.into_iter()
                         .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }),
@@ -68,8 +69,8 @@ impl Control {
         send(self.socket, &bytes, MsgFlags::MSG_NOSIGNAL).map(drop)
     }
 
-    /// Reports the first process, and hands over a descriptor that stands for it: its number alone could be
-    /// somebody else's by the time it is read.
+    /// Reports the first process, and hands over a descriptor that stands for it: its number alone
+    /// could be somebody else's by the time it is read.
     pub(crate) fn send_spawned(&self, pid: u32, pidfd: BorrowedFd<'_>) -> Result<(), Errno> {
         let report = LaunchReport::Spawned { pid };
         let bytes = serde_json::to_vec(&report).map_err(|_| Errno::EBADMSG)?;
@@ -79,7 +80,8 @@ impl Control {
         sendmsg::<()>(self.socket, &slices, &rights, MsgFlags::MSG_NOSIGNAL, None).map(drop)
     }
 
-    /// Waits for the daemon's word that the record is written. A daemon that is gone never gives it.
+    /// Waits for the daemon's word that the record is written. A daemon that is gone never gives
+    /// it.
     pub(crate) fn wait_for_go(&self) -> Result<(), Failure> {
         let what = || "waiting for the daemon".to_owned();
         let mut bytes = [0_u8; 16];

@@ -1,8 +1,8 @@
 //! Working with the rights of nobody for a moment.
 //!
-//! An overlay file system works on its layers with the credentials of whoever mounted it. Mounting the
-//! host's root as a layer with the rights of nobody is therefore what keeps the host's private files
-//! private: root inside a sandbox then reads what any unprivileged user of the host may read.
+//! An overlay file system works on its layers with the credentials of whoever mounted it. Mounting
+//! the host's root as a layer with the rights of nobody is therefore what keeps the host's private
+//! files private: root inside a sandbox then reads what any unprivileged user of the host may read.
 
 use nix::errno::Errno;
 use nix::unistd::setgroups;
@@ -14,8 +14,9 @@ const NOBODY: u32 = 65_534;
 const CAP_MKNOD: u64 = 1 << 27;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
-/// Gives up for good what no step here needs and a mount would keep: supplementary groups, and making
-/// device nodes (else root inside could have the overlay copy up a host's block device as its own).
+/// Gives up for good what no step here needs and a mount would keep: supplementary groups, and
+/// making device nodes (else root inside could have the overlay copy up a host's block device as
+/// its own).
 pub(crate) fn give_up_surplus() -> Result<(), Errno> {
     setgroups(&[])?;
     let now = capabilities()?;

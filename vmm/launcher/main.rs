@@ -1,11 +1,13 @@
-//! `fluxvm-procbox`: makes the namespaces and mounts of one sandbox, starts its guest daemon and ends.
+//! `fluxvm-procbox`: makes the namespaces and mounts of one sandbox, starts its guest daemon and
+//! ends.
 //!
-//! It is a program of its own, with one thread, so that it may fork and allocate freely between fork and
-//! exec, and so that the daemon's own namespaces and credentials never change. Everything it mounts lies
-//! in mount namespaces that end with the sandbox: a host's mount table never shows one.
+//! It is a program of its own, with one thread, so that it may fork and allocate freely between
+//! fork and exec, and so that the daemon's own namespaces and credentials never change. Everything
+//! it mounts lies in mount namespaces that end with the sandbox: a host's mount table never shows
+//! one.
 //!
-//! It speaks one short dialogue over its standard input ([`fluxvm_vmm::procbox::wire`]) and is of no use
-//! by hand.
+//! It speaks one short dialogue over its standard input ([`fluxvm_vmm::procbox::wire`]) and is of
+//! no use by hand.
 
 #![allow(
     unsafe_code,
@@ -51,7 +53,8 @@ fn launch(
     fds: control::Descriptors,
 ) -> Result<LaunchFacts, Failure> {
     let mut facts = LaunchFacts::default();
-    // What is made for the sandbox is for all of its users, however private the daemon's own files are.
+    // What is made for the sandbox is for all of its users, however private the daemon's own files
+    // are.
     umask(Mode::from_bits_truncate(0o022));
     namespaces::join_cgroups(&request.cgroup_procs)?;
     namespaces::enter_own(&request.users)?;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   root  = overlay( upper: <folder>/upper, lowers: skeleton, below )
-//!   below = host root:  overlay( empty, the host's / under the sandbox's owners ), mounted as nobody
+//!   below = host root:  overlay( empty, the host's / with shifted owners ), mounted as nobody
 //!           image:      the image's folder under the sandbox's owners
 //!           ordinary user: nothing; each of the host's folders is an overlay of its own instead
 //! ```
 //!
-//! Everything happens below a scratch tmpfs and with relative paths: no state path, however odd or long,
-//! ends up in a mount option, and nobody needs no right to walk to it.
+//! Everything happens below a scratch tmpfs and with relative paths: no state path, however odd or
+//! long, ends up in a mount option, and nobody needs no right to walk to it.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -33,8 +33,9 @@ pub(crate) const ROOT: &str = "root";
 const EMPTY: &str = "empty";
 const SHIFTED: &str = "shifted";
 const BELOW: &str = "below";
-/// Copies in the upper are whole and plain, so that a layer can be read without knowing its overlay;
-/// unmounting does not sync, because a sandbox's scratch is not worth the host's disk time.
+/// Copies in the upper are whole and plain, so that a layer can be read without knowing its
+/// overlay; unmounting does not sync, because a sandbox's scratch is not worth the host's disk
+/// time.
 const PLAIN: &str = "redirect_dir=nofollow,metacopy=off,index=off";
 /// The same in an ordinary user's namespace, where it is the only way and may not be spelled out.
 const PLAIN_SINGLE_USER: &str = "userxattr,index=off";
@@ -89,7 +90,8 @@ pub(crate) fn build_root(
     devices(facts)
 }
 
-/// Writes the host's name into the upper layer, before anything is mounted over it and without a copy up.
+/// Writes the host's name into the upper layer, before anything is mounted over it and without a
+/// copy up.
 fn name_host(request: &LaunchRequest) -> Result<(), Failure> {
     let what = || "writing /etc/hostname".to_owned();
     let etc = match &request.lower {
@@ -149,7 +151,8 @@ fn overlay(
     )
 }
 
-/// The host's root as nobody sees it, with owners that the sandbox knows where the kernel can do that.
+/// The host's root as nobody sees it, with owners that the sandbox knows where the kernel can do
+/// that.
 fn below_host_root(
     request: &LaunchRequest,
     pid: u32,
@@ -258,8 +261,8 @@ fn graft(
     overlay(request, &target, &lowers, &upper, &work).stage(CreateStage::LowerLayers, what)
 }
 
-/// Puts the host's harmless device nodes over the skeleton's placeholders, one mount each: a folder of
-/// nodes would let root inside bring a node of its own to a mount on which nodes work.
+/// Puts the host's harmless device nodes over the skeleton's placeholders, one mount each: a folder
+/// of nodes would let root inside bring a node of its own to a mount on which nodes work.
 fn devices(facts: &mut LaunchFacts) -> Result<(), Failure> {
     at(CreateStage::Devices)?;
     for name in DEVICE_NODES {

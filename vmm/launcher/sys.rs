@@ -61,7 +61,8 @@ fn result(value: libc::c_long) -> Result<libc::c_long, Errno> {
 pub(crate) fn clone_process(flags: libc::c_int) -> Result<Option<Pid>, Errno> {
     let flags = libc::c_long::from(flags | libc::SIGCHLD);
     // SAFETY: without CLONE_VM and with no stack given, clone is fork: the child gets a copy of
-    // everything, and this process has one thread, so no lock is held by a thread that is not copied.
+    // everything, and this process has one thread, so no lock is held by a thread that is not
+    // copied.
     let pid = result(unsafe { libc::syscall(libc::SYS_clone, flags, 0_u64, 0_u64, 0_u64, 0_u64) })?;
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::EOVERFLOW)?;
     Ok((pid != 0).then(|| Pid::from_raw(pid)))
@@ -219,7 +220,8 @@ pub(crate) fn loopback_up() -> Result<(), Errno> {
 /// Gives every signal its default meaning and blocks none.
 pub(crate) fn reset_signals() {
     for number in 1..=libc::SIGRTMAX() {
-        // SAFETY: SIG_DFL is a valid disposition; numbers that cannot be changed are refused harmlessly.
+        // SAFETY: SIG_DFL is a valid disposition; numbers that cannot be changed are refused
+        // harmlessly.
         unsafe { libc::signal(number, libc::SIG_DFL) };
     }
     let _ = nix::sys::signal::SigSet::empty().thread_set_mask();

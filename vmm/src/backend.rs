@@ -23,8 +23,8 @@ pub trait Backend: Send + Sync {
 
     /// Makes a sandbox and returns when its guest daemon has taken its token.
     ///
-    /// On failure everything half made is gone again. A caller that stops waiting leaves nothing behind
-    /// either: what was being made is then removed in the background.
+    /// On failure everything half made is gone again. A caller that stops waiting leaves nothing
+    /// behind either: what was being made is then removed in the background.
     async fn create(&self, spec: SandboxSpec) -> Result<Arc<dyn Sandbox>, CreateError>;
 
     /// Takes over a sandbox that an earlier daemon made and that still runs.

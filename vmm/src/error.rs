@@ -1,7 +1,7 @@
 //! What goes wrong at this crate's boundary, one enum per operation.
 //!
-//! A failure names the stage at which it happened and, where the cause is known, what a person can do
-//! about it. Callers decide by variant, never by text.
+//! A failure names the stage at which it happened and, where the cause is known, what a person can
+//! do about it. Callers decide by variant, never by text.
 
 use std::fmt;
 use std::io;

@@ -1,9 +1,9 @@
 //! Sandbox engines behind one trait.
 //!
-//! A [`Backend`] makes sandboxes, finds those that outlived an earlier daemon, and removes them without a
-//! trace. A [`Sandbox`] is one of them: a guest daemon that answers the guest protocol, and the means to
-//! look at it and to end it. This crate knows nothing of sessions, policy or the ledger: it is told what to
-//! make and says what is really enforced ([`Capabilities`]).
+//! A [`Backend`] makes sandboxes, finds those that outlived an earlier daemon, and removes them
+//! without a trace. A [`Sandbox`] is one of them: a guest daemon that answers the guest protocol,
+//! and the means to look at it and to end it. This crate knows nothing of sessions, policy or the
+//! ledger: it is told what to make and says what is really enforced ([`Capabilities`]).
 //!
 //! [`procbox`] is the engine that needs no virtual machine: Linux namespaces over an overlay root.
 //!

@@ -112,7 +112,8 @@ impl fmt::Display for ImageName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageRef {
-    /// The host's own `/`, as far as any unprivileged user may read it, with private folders masked.
+    /// The host's own `/`, as far as any unprivileged user may read it, with private folders
+    /// masked.
     HostRoot,
     /// A folder below the images folder.
     Named(ImageName),
@@ -200,7 +201,8 @@ pub struct SandboxSpec {
     pub memory_mb: Option<u64>,
     /// Processes and threads together.
     pub processes_max: Option<u32>,
-    /// Environment of everything that runs inside, over the engine's defaults for HOME, PATH and LANG.
+    /// Environment of everything that runs inside, over the engine's defaults for HOME, PATH and
+    /// LANG.
     pub env: BTreeMap<String, String>,
     /// The host name inside: at most [`HOSTNAME_BYTES_MAX`] bytes of letters, digits, `-` and `.`.
     pub hostname: String,
@@ -221,7 +223,8 @@ impl SandboxSpec {
         }
     }
 
-    /// Refuses what no engine could honour: a host name the kernel or `/etc/hosts` cannot hold, a zero limit.
+    /// Refuses what no engine could honour: a host name the kernel or `/etc/hosts` cannot hold, a
+    /// zero limit.
     pub fn validate(&self) -> Result<(), SpecError> {
         let letter = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
         if self.hostname.is_empty()

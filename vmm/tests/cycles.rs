@@ -1,5 +1,5 @@
-//! Making and removing again and again costs nothing that stays. Alone in its program: it counts the
-//! program's own descriptors.
+//! Making and removing again and again costs nothing that stays. Alone in its program: it counts
+//! the program's own descriptors.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -41,7 +41,7 @@ async fn fifty_cycles_leave_no_descriptor_and_no_zombie() {
     nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
     let lab = Lab::new();
     let sandbox = lab.create().await;
-    let script = "su -s /bin/sh nobody -c 'cat /etc/hostname >/dev/null && ls / /etc /usr /workspace' && umask";
+    let script = "su -s /bin/sh nobody -c 'cat /etc/hostname && ls / /etc /workspace' && umask";
     let ran = sh(sandbox.guest(), script).await;
     assert!(ran.ok().ends_with("0022"), "{ran:?}");
     sandbox.destroy().await.unwrap();

@@ -9,47 +9,12 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Lab, Traces, launcher, root_or_skip, sh};
-use fluxvm_vmm::{
-    AdoptError, Backend, CreateFault, CreateStage, ExitReason, ProbeError, Procbox, SandboxId,
-    SandboxSpec,
-};
-
-/// Every stage that the launcher goes through.
-const LAUNCHER_STAGES: [&str; 14] = [
-    "join_cgroup",
-    "launcher_namespace",
-    "sandbox_namespace",
-    "user_map",
-    "idmapped_mount",
-    "lower_layers",
-    "root_overlay",
-    "devices",
-    "mount_namespace",
-    "kernel_filesystems",
-    "pivot_root",
-    "identity",
-    "workspace",
-    "exec",
-];
-
-/// A launcher that has a fault. The trial at start must not have it: it is switched on by a file.
-fn faulty_launcher(dir: &Path, fault: &str) -> PathBuf {
-    let path = dir.join("launcher");
-    let script = format!(
-        "#!/bin/sh\n[ -e '{0}/armed' ] && export FLUXVM_PROCBOX_FAULT={fault}\nexec '{1}'\n",
-        dir.display(),
-        launcher().display()
-    );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
-}
+use common::{Lab, Traces, assert_no_guest_daemon_of, root_or_skip, sh};
+use fluxvm_vmm::{AdoptError, Backend, CreateFault, ExitReason, Procbox, SandboxId, SandboxSpec};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_removed_sandbox_leaves_nothing_and_removing_it_again_says_so() {
@@ -73,116 +38,6 @@ async fn a_removed_sandbox_leaves_nothing_and_removing_it_again_says_so() {
     assert!(lab.engine.list().await.unwrap().is_empty());
     let again = lab.engine.remove(&id).await.unwrap();
     assert!(!again.existed && !again.was_running);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failure_at_any_stage_is_named_and_leaves_nothing() {
-    if !root_or_skip() {
-        return;
-    }
-    for stage in LAUNCHER_STAGES {
-        for kind in ["fail", "die"] {
-            let dir = tempfile::tempdir().unwrap();
-            let faulty = faulty_launcher(dir.path(), &format!("{kind}:{stage}"));
-            let lab = Lab::with(|options| options.launcher = faulty);
-            fs::write(dir.path().join("armed"), "").unwrap();
-            let spec = SandboxSpec::new(SandboxId::random());
-            let id = spec.id;
-            let error = lab.engine.create(spec).await.unwrap_err();
-            if kind == "fail" {
-                let named = serde_json::to_string(&error.stage).unwrap();
-                assert_eq!(named, format!("\"{stage}\""), "{error}");
-                assert_eq!(error.source.errno(), Some(libc::EIO));
-            }
-            for path in Traces::paths(&lab, &id) {
-                assert!(
-                    path.symlink_metadata().is_err(),
-                    "{kind}:{stage}: {}",
-                    path.display()
-                );
-            }
-            assert!(lab.engine.list().await.unwrap().is_empty());
-            assert_no_guest_daemon_of(&lab);
-        }
-    }
-}
-
-/// No process has its log in this lab's folder: every first process would.
-fn assert_no_guest_daemon_of(lab: &Lab) {
-    let mine = lab.state.path().to_string_lossy().into_owned();
-    for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
-            continue;
-        };
-        let Ok(fds) = fs::read_dir(entry.path().join("fd")) else {
-            continue;
-        };
-        for fd in fds.flatten() {
-            let target = fs::read_link(fd.path()).unwrap_or_default();
-            let foreign = pid != std::process::id();
-            let inside = target.to_string_lossy().starts_with(&mine);
-            assert!(
-                !(foreign && inside),
-                "{} holds {}",
-                entry.path().display(),
-                target.display()
-            );
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_guest_daemon_that_ends_at_once_is_reported_with_its_last_words() {
-    if !root_or_skip() {
-        return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let agentd = dir.path().join("agentd");
-    fs::write(&agentd, "#!/bin/sh\necho no luck today >&2\nexit 3\n").unwrap();
-    let lab = Lab::with(|options| options.agentd = agentd);
-    let spec = SandboxSpec::new(SandboxId::random());
-    let paths = Traces::paths(&lab, &spec.id);
-    let error = lab.engine.create(spec).await.unwrap_err();
-    assert_eq!(error.stage, CreateStage::Bootstrap);
-    let CreateFault::GuestDied { log } = &error.source else {
-        panic!("{error}")
-    };
-    assert_eq!(log, "no luck today");
-    assert!(paths.iter().all(|path| path.symlink_metadata().is_err()));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_work_is_said_when_the_engine_is_opened() {
-    if !root_or_skip() {
-        return;
-    }
-    let state = tempfile::tempdir().unwrap();
-    let mut options = common::options(state.path());
-    options.launcher = "/nonexistent/launcher".into();
-    let error = Procbox::new(options.clone()).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ProbeError::Program {
-                what: "the launcher",
-                ..
-            }
-        ),
-        "{error}"
-    );
-    options.launcher = launcher();
-    options.agentd = "/nonexistent/agentd".into();
-    let error = Procbox::new(options).unwrap_err();
-    assert!(
-        matches!(
-            error,
-            ProbeError::Program {
-                what: "the guest daemon",
-                ..
-            }
-        ),
-        "{error}"
-    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -321,6 +176,66 @@ async fn a_sandbox_outlives_a_killed_daemon_and_is_taken_over() {
         ExitReason::Killed { .. } | ExitReason::Unknown
     ));
     traces.assert_gone();
+}
+
+/// Not a test by itself: a daemon that makes and removes until it is killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn helper_that_makes_and_removes() {
+    let Some(state) = std::env::var_os("FLUXVM_TEST_CHURN") else {
+        return;
+    };
+    fs::write(Path::new(&state).join("started"), "").unwrap();
+    let engine = Procbox::new(common::options(Path::new(&state))).unwrap();
+    loop {
+        let spec = SandboxSpec::new(SandboxId::random());
+        let sandbox = engine.create(spec).await.unwrap();
+        sandbox.destroy().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_killed_at_any_moment_leaves_only_what_the_next_one_finds() {
+    if !root_or_skip() {
+        return;
+    }
+    for round in 0..12 {
+        let lab = Lab::new();
+        let mut daemon = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "helper_that_makes_and_removes"])
+            .env("FLUXVM_TEST_CHURN", lab.state.path())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let started = lab.state.path().join("started");
+        while !started.exists() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // Whenever it is hit, the outcome must be the same.
+        tokio::time::sleep(Duration::from_millis(11 * round)).await;
+        daemon.kill().unwrap();
+        daemon.wait().unwrap();
+        let found = lab.engine.list().await.unwrap();
+        for id in &found {
+            lab.engine.remove(id).await.unwrap();
+        }
+        assert!(lab.engine.list().await.unwrap().is_empty());
+        for path in found.iter().flat_map(|id| Traces::paths(&lab, id)) {
+            assert!(
+                path.symlink_metadata().is_err(),
+                "{} is left",
+                path.display()
+            );
+        }
+        // A launcher without its daemon ends by itself.
+        let ends = async {
+            while common::guest_daemon_of(&lab).is_some() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ends)
+            .await
+            .unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

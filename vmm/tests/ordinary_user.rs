@@ -22,8 +22,8 @@ use fluxvm_vmm::{Backend, SandboxId, SandboxSpec, UserNamespace};
 /// A user and group that nobody has.
 const NOBODY_ELSE: u32 = 54_321;
 
-/// Whether this process is the ordinary user. As root it runs the named test again as one, and fails if
-/// that fails.
+/// Whether this process is the ordinary user. As root it runs the named test again as one, and
+/// fails if that fails.
 fn as_ordinary_user(test: &str) -> bool {
     if !nix::unistd::geteuid().is_root() {
         let allowed = fs::read_to_string("/proc/sys/kernel/unprivileged_userns_clone");

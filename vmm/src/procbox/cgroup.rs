@@ -1,8 +1,9 @@
 //! Control groups: limits, counting, and finding what is left.
 //!
-//! Both versions are supported, side by side too, and found at start by looking at what is mounted and
-//! trying to make a folder there. Each sandbox has one folder per hierarchy in use, named after it below
-//! `fluxvm/`. Where nothing can be had (an ordinary user without delegation), nothing is claimed.
+//! Both versions are supported, side by side too, and found at start by looking at what is mounted
+//! and trying to make a folder there. Each sandbox has one folder per hierarchy in use, named after
+//! it below `fluxvm/`. Where nothing can be had (an ordinary user without delegation), nothing is
+//! claimed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,8 @@ use crate::spec::{SandboxId, SandboxSpec};
 const PARENT: &str = "fluxvm";
 /// One period of processor accounting, the kernel's own default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
-/// How often an ended group that still counts as busy is tried, and the pause between: a second in all.
+/// How often an ended group that still counts as busy is tried, and the pause between: a second in
+/// all.
 const REMOVE_TRIES_MAX: u32 = 500;
 const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
@@ -208,8 +210,8 @@ impl Mount {
         }
     }
 
-    /// Version 2: only a group without processes of its own hands controllers down, so the parent is made
-    /// at the highest place that this process may change.
+    /// Version 2: only a group without processes of its own hands controllers down, so the parent
+    /// is made at the highest place that this process may change.
     fn usable_unified(&self, own: &Path) -> Option<Hierarchy> {
         let within = |path: &&Path| path.starts_with(&self.point);
         let may = |path: &&Path| {

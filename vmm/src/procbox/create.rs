@@ -106,7 +106,8 @@ pub(super) struct Started {
     launch: Launch,
 }
 
-/// Makes everything up to the started guest daemon. On failure everything is gone when this returns.
+/// Makes everything up to the started guest daemon. On failure everything is gone when this
+/// returns.
 pub(super) fn start(
     engine: &Engine,
     spec: &SandboxSpec,
@@ -190,21 +191,7 @@ fn start_in_folder(
         .map_err(in_folder("making its layers"))?;
     let listener: UnixListener = folder.listen().map_err(in_folder("binding its socket"))?;
     let log = folder.create_log().map_err(in_folder("making its log"))?;
-    let request = LaunchRequest {
-        folder: folder.path.clone(),
-        skeleton,
-        lower,
-        users: engine.users,
-        cgroup_procs: record
-            .cgroups
-            .iter()
-            .map(|group| group.join("cgroup.procs"))
-            .collect(),
-        hostname: spec.hostname.clone(),
-        workspace: spec.workspace.as_str().to_owned(),
-        env: agentd_env(),
-        trial,
-    };
+    let request = request(engine, spec, &record, lower, trial);
     let mut launch = Launch::start(&engine.options.launcher, &request, &listener, log)?;
     let token = folder
         .create_token()
@@ -265,6 +252,30 @@ fn record(
         created_at_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
         process: None,
     })
+}
+
+fn request(
+    engine: &Engine,
+    spec: &SandboxSpec,
+    record: &Record,
+    lower: Lower,
+    trial: bool,
+) -> LaunchRequest {
+    LaunchRequest {
+        folder: engine.folder(&spec.id).path,
+        skeleton: record.skeleton.clone(),
+        lower,
+        users: engine.users,
+        cgroup_procs: record
+            .cgroups
+            .iter()
+            .map(|group| group.join("cgroup.procs"))
+            .collect(),
+        hostname: spec.hostname.clone(),
+        workspace: spec.workspace.as_str().to_owned(),
+        env: agentd_env(),
+        trial,
+    }
 }
 
 /// The guest daemon's own environment; that of commands goes with the token.
@@ -332,8 +343,8 @@ impl Started {
             ..
         } = self;
         half_made.keep();
-        // The launcher is ending; waiting for it is nobody's hurry. From then on the first process is this
-        // daemon's own child: had it ended already, it would have to be waited for now.
+        // The launcher is ending; waiting for it is nobody's hurry. From then on the first process
+        // is this daemon's own child: had it ended already, it would have to be waited for now.
         let orphan = Arc::clone(&process);
         drop(tokio::task::spawn_blocking(move || {
             drop(launch);

@@ -1,4 +1,5 @@
-//! What all sandboxes of one engine share: where things are, what this host can do, what is running.
+//! What all sandboxes of one engine share: where things are, what this host can do, what is
+//! running.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -39,7 +40,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Looks at the host, builds the shared layers and proves with a trial sandbox that all of it works.
+    /// Looks at the host, builds the shared layers and proves with a trial sandbox that all of it
+    /// works.
     pub(super) fn open(mut options: ProcboxOptions) -> Result<Self, ProbeError> {
         let agentd = fs::read(&options.agentd)
             .map_err(|source| program("the guest daemon", &options.agentd, source))?;
@@ -119,8 +121,8 @@ impl Engine {
             }
             Err(error) => error,
         };
-        // Without the host's root, images may still do: this host is then good for those. The images
-        // folder is an image enough to try.
+        // Without the host's root, images may still do: this host is then good for those. The
+        // images folder is an image enough to try.
         let lower = Lower::Image(self.options.images_dir.clone());
         let Ok(facts) = self.trial(Ok((self.image_skeleton.clone(), lower))) else {
             return Err(ProbeError::Trial(host_root));
@@ -150,7 +152,7 @@ impl Engine {
         if let Some(why) = &facts.owners_not_shifted {
             self.capabilities.host_root_writable = false;
             degraded.push(format!(
-                "files of the lower file system belong to nobody inside and cannot be changed ({why})"
+                "files from below belong to nobody inside and cannot be changed ({why})"
             ));
         }
         if let Some(why) = &facts.no_sysfs {
@@ -252,8 +254,8 @@ impl Engine {
         Ok(found.into_iter().collect())
     }
 
-    /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on. The files go
-    /// in the background: there may be many.
+    /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on. The
+    /// files go in the background: there may be many.
     fn sweep(&self) {
         let dir = &self.options.sandboxes_dir;
         let left = left_in_trash(dir).and_then(|mut left| {

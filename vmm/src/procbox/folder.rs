@@ -60,8 +60,8 @@ impl Folder {
         Ok(())
     }
 
-    /// Binds the socket on which the guest daemon will answer. Its path is the host's alone; through the
-    /// folder's descriptor it may be longer than a socket address.
+    /// Binds the socket on which the guest daemon will answer. Its path is the host's alone;
+    /// through the folder's descriptor it may be longer than a socket address.
     pub(super) fn listen(&self) -> io::Result<UnixListener> {
         let folder = File::open(&self.path)?;
         UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd()))
@@ -71,7 +71,8 @@ impl Folder {
         self.path.join(SOCKET)
     }
 
-    /// The file that takes the guest daemon's output. It is quiet by contract, so nothing rotates it.
+    /// The file that takes the guest daemon's output. It is quiet by contract, so nothing rotates
+    /// it.
     pub(super) fn create_log(&self) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options
@@ -94,8 +95,8 @@ impl Folder {
         read().unwrap_or_default()
     }
 
-    /// Draws a token and keeps it for a later daemon. It opens one process that ends with the machine, so
-    /// it is not worth a sync.
+    /// Draws a token and keeps it for a later daemon. It opens one process that ends with the
+    /// machine, so it is not worth a sync.
     pub(super) fn create_token(&self) -> io::Result<AgentToken> {
         let mut bytes = [0_u8; TOKEN_BYTES];
         getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
@@ -126,8 +127,8 @@ impl Folder {
         self.path.symlink_metadata().is_ok()
     }
 
-    /// Takes the folder and the token out of sight in one step each. Returns where the files wait to be
-    /// removed.
+    /// Takes the folder and the token out of sight in one step each. Returns where the files wait
+    /// to be removed.
     pub(super) fn discard(&self) -> io::Result<Option<PathBuf>> {
         ignore_missing(fs::remove_file(&self.token))?;
         match fs::rename(&self.path, &self.trash) {

@@ -1,8 +1,9 @@
 //! Which parts of the host's root file system a sandbox sees, and which are hidden from it.
 //!
-//! The rule is one that people can keep in mind: a sandbox reads of the host what any unprivileged user may
-//! read, and nothing from homes, temporary folders, sockets, removable media or this system's own state.
-//! Reading rights are the kernel's work (the layer is mounted as nobody); this module says what is hidden.
+//! The rule is one that people can keep in mind: a sandbox reads of the host what any unprivileged
+//! user may read, and nothing from homes, temporary folders, sockets, removable media or this
+//! system's own state. Reading rights are the kernel's work (the layer is mounted as nobody); this
+//! module says what is hidden.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -48,7 +49,8 @@ const PRIVATE_VARIABLES: [&str; 7] = [
     "XDG_STATE_HOME",
     "XDG_CACHE_HOME",
 ];
-/// An ordinary user's sandbox has one overlay per folder of the host; more would make creation slow.
+/// An ordinary user's sandbox has one overlay per folder of the host; more would make creation
+/// slow.
 const GRAFTS_MAX: usize = 48;
 /// How deep a folder that cannot be taken whole is looked into.
 const PLAN_DEPTH_MAX: usize = 5;

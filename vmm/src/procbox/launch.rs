@@ -1,4 +1,5 @@
-//! The daemon's side of the dialogue with the launcher. Blocking: it runs on a thread that may wait.
+//! The daemon's side of the dialogue with the launcher. Blocking: it runs on a thread that may
+//! wait.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -19,11 +20,12 @@ use super::sys::receive;
 use super::wire::{GO, LaunchFacts, LaunchFailure, LaunchReport, LaunchRequest, MESSAGE_BYTES_MAX};
 use crate::error::{CreateError, CreateFault, CreateStage};
 
-/// How long the launcher may take for one answer. It waits for nobody but the kernel; a loaded host with a
-/// slow disk needs a second.
+/// How long the launcher may take for one answer. It waits for nobody but the kernel; a loaded host
+/// with a slow disk needs a second.
 const ANSWER_SECONDS_MAX: i64 = 20;
 
-/// A launcher at work. It dies with this value, and the first process with it unless that was started.
+/// A launcher at work. It dies with this value, and the first process with it unless that was
+/// started.
 pub(super) struct Launch {
     child: Child,
     control: OwnedFd,
@@ -122,10 +124,14 @@ impl Launch {
     /// The next message, and the descriptor that came with it.
     fn answer(&mut self) -> Result<(LaunchReport, Option<OwnedFd>), CreateError> {
         let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
+        // A launcher that failed before it read the last word makes the kernel say "reset" once;
+        // what it had sent is still there behind that.
+        let mut resets_left = 1;
         let (length, pidfd) = loop {
             match receive(self.control.as_fd(), &mut bytes) {
                 Ok(received) => break received,
                 Err(Errno::EINTR) => {}
+                Err(Errno::ECONNRESET) if resets_left > 0 => resets_left -= 1,
                 Err(Errno::EAGAIN) => {
                     return Err(died(format!("no answer within {ANSWER_SECONDS_MAX} s")));
                 }
@@ -148,8 +154,8 @@ fn out_of_order() -> CreateError {
 
 impl Drop for Launch {
     fn drop(&mut self) {
-        // After its last answer it ends by itself. Before, it is stuck or not wanted any more: a first process
-        // that was not let go ends with it.
+        // After its last answer it ends by itself. Before, it is stuck or not wanted any more: a
+        // first process that was not let go ends with it.
         if !self.answered {
             let _ = self.child.kill();
         }
@@ -205,8 +211,8 @@ fn hint(stage: CreateStage, error: &io::Error) -> Option<&'static str> {
         (_, libc::ENOSPC | libc::EDQUOT) => Some("the disk of the state folder is full"),
         (_, libc::EMFILE | libc::ENFILE) => Some("raise the limit of open files"),
         (CreateStage::RootOverlay | CreateStage::LowerLayers, libc::EINVAL | libc::ENODEV) => Some(
-            "overlayfs is needed, and the state folder on a file system that it takes as upper layer \
-             (ext4, xfs, btrfs or tmpfs, not another overlay)",
+            "overlayfs is needed, and the state folder on a file system that it takes as its upper \
+             layer (ext4, xfs, btrfs or tmpfs, not another overlay)",
         ),
         (CreateStage::Launcher, libc::ENOENT | libc::EACCES | libc::ENOEXEC) => {
             Some("fluxvm-procbox must lie beside the daemon and be executable")

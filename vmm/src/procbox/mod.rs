@@ -1,21 +1,22 @@
 //! The engine that needs no virtual machine: Linux namespaces over an overlay root.
 //!
-//! **What a sandbox is.** A process tree in its own user, mount, process, network, host name, IPC and
-//! control group namespaces, on a root file system of its own, with the guest daemon as process 1. It
-//! outlives the daemon that made it; a later daemon finds it by its record and takes it over.
+//! **What a sandbox is.** A process tree in its own user, mount, process, network, host name, IPC
+//! and control group namespaces, on a root file system of its own, with the guest daemon as process
+//! 1. It outlives the daemon that made it; a later daemon finds it by its record and takes it over.
 //!
 //! **What it promises.** Root inside is never root of the host: it is a user of a range kept for
 //! sandboxes or, when an ordinary user runs the daemon, that user. It reads of the host what any
-//! unprivileged user may read (an ordinary user's daemon: what that user may read), and nothing from
-//! homes, temporary folders, sockets and this system's state. It changes nothing of the host. Its network
-//! is its own loopback. Removing it leaves no process, mount, control group, socket or file.
+//! unprivileged user may read (an ordinary user's daemon: what that user may read), and nothing
+//! from homes, temporary folders, sockets and this system's state. It changes nothing of the host.
+//! Its network is its own loopback. Removing it leaves no process, mount, control group, socket or
+//! file.
 //!
-//! **What it does not promise.** It shares the host's kernel. It has no disk quota. For an ordinary user,
-//! the user's supplementary groups still count when the host's files are read, and limits are enforced
-//! only where control groups are delegated; [`Capabilities`] says so.
+//! **What it does not promise.** It shares the host's kernel. It has no disk quota. For an ordinary
+//! user, the user's supplementary groups still count when the host's files are read, and limits are
+//! enforced only where control groups are delegated; [`Capabilities`] says so.
 //!
-//! **Why a launcher.** Namespaces are made by a small program with one thread ([`wire`] is its dialogue).
-//! The daemon never forks itself, mounts nothing and changes no credentials.
+//! **Why a launcher.** Namespaces are made by a small program with one thread ([`wire`] is its
+//! dialogue). The daemon never forks itself, mounts nothing and changes no credentials.
 
 mod cgroup;
 mod create;
@@ -71,8 +72,8 @@ impl fmt::Debug for Procbox {
 }
 
 impl Procbox {
-    /// Looks at the host, builds the shared layers and makes a trial sandbox (some ten milliseconds,
-    /// blocking). What works then is what [`Backend::capabilities`] says.
+    /// Looks at the host, builds the shared layers and makes a trial sandbox (some ten
+    /// milliseconds, blocking). What works then is what [`Backend::capabilities`] says.
     ///
     /// # Errors
     ///

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-/// The host's id of root inside, unless told otherwise: above every id that a distribution hands out.
+/// The host's id of root inside, unless told otherwise: above every id that a distribution hands
+/// out.
 pub const UID_BASE_DEFAULT: u32 = 100_000;
-/// How many users exist inside, unless told otherwise: all that 16 bits can name, `nobody` included.
+/// How many users exist inside, unless told otherwise: all that 16 bits can name, `nobody`
+/// included.
 pub const UID_COUNT_DEFAULT: u32 = 65_536;
 
 /// Where this engine's files and programs are. All paths are absolute.
@@ -16,8 +18,8 @@ pub struct ProcboxOptions {
     pub images_dir: PathBuf,
     /// Holds `agents/<sandbox id>`: the tokens.
     pub secrets_dir: PathBuf,
-    /// Folders and files of the host that no sandbox may see, beside those that this engine hides anyway.
-    /// The whole state folder belongs here.
+    /// Folders and files of the host that no sandbox may see, beside those that this engine hides
+    /// anyway. The whole state folder belongs here.
     pub masked_paths: Vec<PathBuf>,
     /// The guest daemon's program, linked statically.
     pub agentd: PathBuf,

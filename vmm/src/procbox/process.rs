@@ -40,7 +40,8 @@ impl Process {
             Err(error) if gone(&error) => return Ok(None),
             Err(error) => return Err(error),
         };
-        // Looked at after the descriptor was taken: what is read now is about the process it stands for.
+        // Looked at after the descriptor was taken: what is read now is about the process it stands
+        // for.
         match ProcessRecord::of(record.pid) {
             Ok(now) if now == *record => Ok(Some(Self::new(record.pid, pidfd))),
             Ok(_) => Ok(None),
@@ -64,7 +65,8 @@ impl Process {
         self.ended.borrow().is_none() && !sys::pidfd_wait(self.pidfd.as_fd(), 0).unwrap_or(true)
     }
 
-    /// Kills it; the kernel then kills everything in its process namespace before it counts as ended.
+    /// Kills it; the kernel then kills everything in its process namespace before it counts as
+    /// ended.
     pub(super) fn kill(&self) -> io::Result<()> {
         sys::pidfd_kill(self.pidfd.as_fd())
     }
@@ -78,8 +80,9 @@ impl Process {
         Ok(true)
     }
 
-    /// Takes the exit status, if it has ended. Only the first to ask gets it from the kernel, so it is
-    /// kept. While the launcher is still its parent nobody here can be told; asking again later can.
+    /// Takes the exit status, if it has ended. Only the first to ask gets it from the kernel, so it
+    /// is kept. While the launcher is still its parent nobody here can be told; asking again later
+    /// can.
     pub(super) fn reap(&self) {
         let status = sys::reap(&self.pidfd);
         self.ended.send_if_modified(|ended| {

@@ -48,8 +48,8 @@ impl Record {
         FORMAT
     }
 
-    /// Replaces the record in one step. It is not synced: no sandbox outlives the machine's uptime, and
-    /// within it the page cache is as good as the disk.
+    /// Replaces the record in one step. It is not synced: no sandbox outlives the machine's uptime,
+    /// and within it the page cache is as good as the disk.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
         let fresh = folder.join("sandbox.json.new");
         fs::write(&fresh, serde_json::to_vec(self).map_err(io::Error::other)?)?;
@@ -96,7 +96,8 @@ impl ProcessRecord {
     }
 }
 
-/// Field 22, counted behind the command's closing parenthesis: a command may hold spaces and parentheses.
+/// Field 22, counted behind the command's closing parenthesis: a command may hold spaces and
+/// parentheses.
 fn start_time_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     rest.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -12,8 +12,8 @@ use crate::backend::Removal;
 use crate::error::RemoveError;
 use crate::spec::SandboxId;
 
-/// How long a killed first process may take to end. The kernel ends everything inside first; thousands of
-/// processes and gigabytes of memory take seconds.
+/// How long a killed first process may take to end. The kernel ends everything inside first;
+/// thousands of processes and gigabytes of memory take seconds.
 const KILL_WAIT_MS_MAX: u16 = 30_000;
 
 /// What is needed to remove one sandbox.

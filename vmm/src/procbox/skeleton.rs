@@ -1,9 +1,9 @@
-//! The layer that every sandbox has above its lower file system: mount points, empty private folders, the
-//! guest daemon, and marks that hide what must not be seen.
+//! The layer that every sandbox has above its lower file system: mount points, empty private
+//! folders, the guest daemon, and marks that hide what must not be seen.
 //!
-//! Hiding is done in a layer and not by mounts, so there is nothing that root inside could unmount. The
-//! layer is built once and shared: its name is a digest of everything that it is made from, so a new
-//! daemon, guest daemon or mask gets a new one, while sandboxes that still run keep theirs.
+//! Hiding is done in a layer and not by mounts, so there is nothing that root inside could unmount.
+//! The layer is built once and shared: its name is a digest of everything that it is made from, so
+//! a new daemon, guest daemon or mask gets a new one, while sandboxes that still run keep theirs.
 
 use std::ffi::CStr;
 use std::fs;
@@ -107,7 +107,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Gives something to the user inside whose number is `uid` (for what has no user inside: nobody).
+    /// Gives something to the user inside whose number is `uid` (for what has no user inside:
+    /// nobody).
     fn own(&self, place: &Path, uid: u32, gid: u32) -> io::Result<()> {
         let Users::Shifted { base, count } = self.users else {
             return Ok(());
@@ -252,7 +253,8 @@ impl Builder<'_> {
             if so_far != path && real_folder {
                 continue;
             }
-            // The first part that the host does not have, or has as something else, hides the rest too.
+            // The first part that the host does not have, or has as something else, hides the rest
+            // too.
             if so_far != path && fs::symlink_metadata(&so_far).is_ok() {
                 return Ok(());
             }

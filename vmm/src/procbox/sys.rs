@@ -22,8 +22,8 @@ use crate::backend::ExitReason;
 
 /// Makes this process the one that inherits what its descendants leave behind.
 ///
-/// A daemon calls this once at its start: the first processes of its sandboxes are then its own to wait
-/// for, however they were started, and none lingers with an init that is slow to reap.
+/// A daemon calls this once at its start: the first processes of its sandboxes are then its own to
+/// wait for, however they were started, and none lingers with an init that is slow to reap.
 pub fn become_subreaper() -> io::Result<()> {
     Ok(nix::sys::prctl::set_child_subreaper(true)?)
 }
@@ -84,7 +84,8 @@ pub(super) fn receive(
     let mut received = None;
     for part in message.cmsgs()? {
         if let ControlMessageOwned::ScmRights(fds) = part {
-            // SAFETY: the kernel has just made these descriptors for this message; nobody else has them.
+            // SAFETY: the kernel has just made these descriptors for this message; nobody else has
+            // them.
             let fds = fds
                 .into_iter()
                 .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
@@ -96,7 +97,8 @@ pub(super) fn receive(
 
 /// Registers a descriptor with the runtime, for reading alone.
 pub(super) fn readiness(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the value owns its descriptor, which therefore stays open and the same until it is dropped.
+    // SAFETY: the value owns its descriptor, which therefore stays open and the same until it is
+    // dropped.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(io::Error::from)
 }
 

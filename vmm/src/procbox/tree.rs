@@ -1,8 +1,9 @@
 //! Removing a folder whose content a guest chose.
 //!
-//! Every step names one entry of an open folder and follows no link, so nothing outside can be reached.
-//! A guest may also have nested folders deeper than there are descriptors or stack: a folder that is not
-//! empty is therefore moved up to the top and emptied there, and never more than two are open.
+//! Every step names one entry of an open folder and follows no link, so nothing outside can be
+//! reached. A guest may also have nested folders deeper than there are descriptors or stack: a
+//! folder that is not empty is therefore moved up to the top and emptied there, and never more than
+//! two are open.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -53,8 +54,8 @@ fn gone_is_fine(result: Result<(), Errno>) -> io::Result<()> {
     }
 }
 
-/// Unlinks every entry of `folder`. Folders that are not empty move up to `top` under a number; those that
-/// lie in `top` already stay and are returned.
+/// Unlinks every entry of `folder`. Folders that are not empty move up to `top` under a number;
+/// those that lie in `top` already stay and are returned.
 fn empty(folder: &OwnedFd, top: &OwnedFd, moved: &mut u64) -> io::Result<Vec<CString>> {
     let in_top = folder.as_raw_fd() == top.as_raw_fd();
     let mut left = Vec::new();
@@ -116,7 +117,8 @@ fn move_up(folder: &OwnedFd, name: &CStr, top: &OwnedFd, moved: &mut u64) -> io:
     }
 }
 
-/// Opens a folder for reading and emptying, giving its owner the right to first where it is missing.
+/// Opens a folder for reading and emptying, giving its owner the right to first where it is
+/// missing.
 fn open_folder<F, P>(at: F, name: &P) -> Result<OwnedFd, Errno>
 where
     F: std::os::fd::AsFd + Copy,
@@ -137,8 +139,8 @@ const ACCESS: nix::unistd::AccessFlags = nix::unistd::AccessFlags::R_OK
     .union(nix::unistd::AccessFlags::W_OK)
     .union(nix::unistd::AccessFlags::X_OK);
 
-/// Lets the owner into a folder. The sandbox is dead, so nobody swaps the folder for a link in between;
-/// and a mode is all that would change.
+/// Lets the owner into a folder. The sandbox is dead, so nobody swaps the folder for a link in
+/// between; and a mode is all that would change.
 fn allow<F, P>(at: F, name: &P) -> Result<(), Errno>
 where
     F: std::os::fd::AsFd,

@@ -1,16 +1,18 @@
 //! What the daemon and the launcher say to each other.
 //!
-//! The launcher's standard input is one end of a `SOCK_SEQPACKET` pair, so that each message is one packet:
+//! The launcher's standard input is one end of a `SOCK_SEQPACKET` pair, so that each message is one
+//! packet:
 //!
 //! ```text
-//! daemon    -> launcher   LaunchRequest as JSON, with two descriptors: the listening socket, the log
-//! launcher  -> daemon     LaunchReport::Spawned { pid }         the first process exists and waits; its pidfd
+//! daemon    -> launcher   LaunchRequest, with two descriptors: the listening socket, the log
+//! launcher  -> daemon     LaunchReport::Spawned { pid }   it exists and waits; with its pidfd
 //! daemon    -> launcher   GO                                    its pid is on disk: it may start
 //! launcher  -> daemon     LaunchReport::Ready | LaunchReport::Failed
 //! ```
 //!
-//! The first process runs nothing of its own before `GO`, and it ends when the launcher does. So there is
-//! no moment at which a guest daemon runs and the record on disk does not name it, whoever is killed when.
+//! The first process runs nothing of its own before `GO`, and it ends when the launcher does. So
+//! there is no moment at which a guest daemon runs and the record on disk does not name it, whoever
+//! is killed when.
 
 use std::path::PathBuf;
 
@@ -26,9 +28,9 @@ pub const GO: &[u8] = b"go";
 pub const LISTEN_FD: i32 = 3;
 /// Where the guest daemon lies inside.
 pub const AGENTD_GUEST_PATH: &str = "/.fluxvm/microvms-agentd";
-/// Set in the launcher's environment to `fail:<stage>` or `die:<stage>`, it makes the launcher answer with
-/// a failure, or end without a word, at that stage; `lack:idmapped_mount` makes it do without. The crash
-/// tests need to stop anywhere.
+/// Set in the launcher's environment to `fail:<stage>` or `die:<stage>`, it makes the launcher
+/// answer with a failure, or end without a word, at that stage; `lack:idmapped_mount` makes it do
+/// without. The crash tests need to stop anywhere.
 pub const FAULT_VARIABLE: &str = "FLUXVM_PROCBOX_FAULT";
 /// Device nodes that a sandbox shares with the host. All of them are harmless to whoever has them.
 pub const DEVICE_NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -70,8 +72,8 @@ pub struct LaunchRequest {
 pub enum Lower {
     /// The host's `/`, read with the rights of nobody.
     HostRoot,
-    /// These folders of the host, each under an overlay of its own: an ordinary user's namespace may not
-    /// take `/` apart from what is mounted below it.
+    /// These folders of the host, each under an overlay of its own: an ordinary user's namespace
+    /// may not take `/` apart from what is mounted below it.
     HostFolders(Vec<PathBuf>),
     /// An image folder, absolute.
     Image(PathBuf),

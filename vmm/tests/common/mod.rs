@@ -179,8 +179,8 @@ impl Traces {
         paths
     }
 
-    /// Asserts that no process is in its namespaces, no folder or group has its name, and this process
-    /// sees no mount that it did not see before.
+    /// Asserts that no process is in its namespaces, no folder or group has its name, and this
+    /// process sees no mount that it did not see before.
     pub fn assert_gone(&self) {
         for path in &self.paths {
             assert!(
@@ -207,4 +207,30 @@ impl Traces {
             "{mounts}"
         );
     }
+}
+
+/// A process of this lab: every launcher and every first process has its log in the lab's folder.
+pub fn guest_daemon_of(lab: &Lab) -> Option<String> {
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else {
+            continue;
+        };
+        let Ok(fds) = std::fs::read_dir(entry.path().join("fd")) else {
+            continue;
+        };
+        let targets = fds
+            .flatten()
+            .filter_map(|fd| std::fs::read_link(fd.path()).ok());
+        let mut inside = targets.filter(|target| target.starts_with(lab.state.path()));
+        if let Some(target) = inside.next()
+            && pid != std::process::id()
+        {
+            return Some(format!("{pid} holds {}", target.display()));
+        }
+    }
+    None
+}
+
+pub fn assert_no_guest_daemon_of(lab: &Lab) {
+    assert_eq!(guest_daemon_of(lab), None);
 }
