@@ -298,6 +298,32 @@ async fn a_connection_without_a_request_is_closed_after_five_seconds() {
 }
 
 #[tokio::test]
+async fn a_connection_over_the_limit_waits_and_is_served_when_one_ends() {
+    let guest = Guest::bare(&[]);
+    // Each has sent half a request, so it is being served.
+    let mut held: Vec<_> = (0..128).map(|_| guest.connect()).collect();
+    for stream in &mut held {
+        stream.write_all(b"GET /v1/health HTTP/1.1\r\n").unwrap();
+    }
+    let mut waiting = guest.connect();
+    waiting
+        .write_all(b"GET /v1/health HTTP/1.1\r\nhost: g\r\n\r\n")
+        .unwrap();
+    waiting
+        .set_read_timeout(Some(std::time::Duration::from_millis(300)))
+        .unwrap();
+    let mut first = [0; 12];
+    assert!(
+        waiting.read_exact(&mut first).is_err(),
+        "served over the limit"
+    );
+    held.pop();
+    waiting.set_read_timeout(Some(PATIENCE)).unwrap();
+    waiting.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"HTTP/1.1 200");
+}
+
+#[tokio::test]
 async fn sigterm_lets_what_is_under_way_finish() {
     let (guest, client) = Guest::start().await;
     let folder = tempfile::tempdir().unwrap();
@@ -310,9 +336,8 @@ async fn sigterm_lets_what_is_under_way_finish() {
     stream.next().await.unwrap().unwrap();
     let pid = nix::unistd::Pid::from_raw(guest.pid());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    until("the socket is closed", || {
-        guest.log().contains("ended")
-            || std::os::unix::net::UnixStream::connect("/nonexistent").is_err()
+    until("no new connection is let in", || {
+        std::os::unix::net::UnixStream::connect(guest.socket()).is_err()
     })
     .await;
     std::fs::write(go, "").unwrap();

@@ -65,6 +65,21 @@ async fn a_start_is_polled_acknowledged_once_and_keeps_nothing() {
 }
 
 #[tokio::test]
+async fn a_release_is_an_acknowledgement_without_the_result() {
+    let (guest, client) = Guest::start().await;
+    let request = script("echo out");
+    run(&client, &request).await;
+    let path = format!("/v1/exec/{}/ack?x_outcome=none", request.exec_id);
+    let answer = guest.http("POST", &path, &bearer(), "");
+    assert_eq!(
+        answer.body(),
+        format!(r#"{{"exec_id":"{}","phase":"acked"}}"#, request.exec_id)
+    );
+    let again = client.release(&request.exec_id).await.unwrap_err();
+    assert_eq!(refusal(&again), (409, Some("already_acked")));
+}
+
+#[tokio::test]
 async fn an_acknowledgement_before_the_end_is_refused() {
     let (_guest, client) = Guest::start().await;
     let request = command(["sleep", "300"]);

@@ -279,3 +279,45 @@ async fn a_survivor_that_writes_on_is_not_killed_by_a_closed_pipe() {
     std::fs::write(go, "").unwrap();
     until("the survivor wrote all that it had", || done.exists()).await;
 }
+
+#[tokio::test]
+async fn as_the_first_process_it_outlives_a_kill_of_everybody_and_leaves_no_zombie() {
+    // Where nobody may make a namespace, there is no first process to test.
+    let starter = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let possible = std::process::Command::new(starter[0])
+        .args(&starter[1..])
+        .arg("true")
+        .status();
+    if !possible.is_ok_and(|status| status.success()) {
+        return;
+    }
+    let guest = Guest::under(&starter, &[]);
+    let client = guest.client(TOKEN);
+    let token = agentd_client::protocol::AgentToken::new(TOKEN);
+    client
+        .run_hook(&agentd_client::protocol::RunHookPayload::new(token))
+        .await
+        .unwrap();
+    let bystander = client.run(&command(["sleep", &marker()])).await.unwrap();
+    // A daemon whose parent has ended, then the end of everybody but the first process.
+    run(&client, &tree(script("setsid sleep 300 & exit 0"), 10)).await;
+    let told = run(&client, &script("echo before; kill -9 -1; echo after")).await;
+    assert_eq!(told.stdout, b"before\nafter\n");
+    assert_eq!(told.code(), Some(0));
+    assert_eq!(follow(bystander).await.exit().signal, Some(9));
+    let told = run(
+        &client,
+        &script("cat /proc/[0-9]*/stat | cut -d' ' -f3 | grep -c Z"),
+    )
+    .await;
+    assert_eq!(
+        (told.stdout.as_slice(), told.code()),
+        (&b"0\n"[..], Some(1))
+    );
+    let told = run(
+        &client,
+        &script("cat /proc/1/comm; readlink /proc/1/exe >/dev/null; echo $PPID"),
+    )
+    .await;
+    assert!(told.stdout.starts_with(b"microvms-agentd\n"));
+}

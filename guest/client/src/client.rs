@@ -138,6 +138,14 @@ impl AgentdClient {
             .await
     }
 
+    /// Releases an exec's output without asking for its result, for a caller that followed it. A
+    /// daemon that does not know the difference sends the result, which is dropped.
+    pub async fn release(&self, id: &ExecId) -> Result<(), ClientError> {
+        let path = paths::exec(id, ExecVerb::Ack);
+        let path = format!("{path}?{}", paths::ACK_WITHOUT_OUTCOME);
+        self.empty(self.post(path, None, Repeat::Never)).await
+    }
+
     /// Stops an exec's processes; the answer comes when they are gone. A grace over 30 s needs a
     /// client with a longer time limit.
     pub async fn kill(&self, id: &ExecId) -> Result<KillState, ClientError> {

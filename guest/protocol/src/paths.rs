@@ -15,6 +15,10 @@ pub const EXEC_PREFIX: &str = "/v1/exec/";
 /// Starts an exec and follows its output in the same request; an addition of this project.
 pub const EXEC_RUN: &str = "/v1/x/exec/run";
 
+/// The query of an acknowledgement that wants no result back; an addition of this project. A caller
+/// that followed the stream has the bytes, and a result repeats up to both captures as JSON text.
+pub const ACK_WITHOUT_OUTCOME: &str = "x_outcome=none";
+
 /// What can be asked of one exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecVerb {

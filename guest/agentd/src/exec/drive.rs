@@ -67,25 +67,37 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
     let io = |error| failed("the command's pipes cannot be read", error);
     let pump = Pump::new(Rc::clone(exec), spawned.stdout, spawned.stderr).map_err(io)?;
     let mut report = Report::new(spawned.report).map_err(io)?;
-    match report.next().await {
-        Some(Record::Started { leader }) => {
-            let family = Rc::new(Family::new(spawned.supervisor, leader));
-            drivers.reaper.register(&family);
-            Ok(Running {
-                family,
-                report,
-                pump,
-                started,
-            })
-        }
-        Some(Record::SpawnFailed { stage, errno }) => {
-            let error = std::io::Error::from_raw_os_error(errno);
-            Err(failed(stage.as_str(), error))
-        }
-        _ => Err(Refusal::new(
-            Slug::SpawnFailed,
-            "the supervisor ended before the command began",
-        )),
+    let leader = await_start(&mut report).await?;
+    let family = Rc::new(Family::new(spawned.supervisor, leader));
+    drivers.reaper.register(&family);
+    Ok(Running {
+        family,
+        report,
+        pump,
+        started,
+    })
+}
+
+/// Waits until the program runs and returns its pid.
+async fn await_start(report: &mut Report) -> Result<i32, Refusal> {
+    let mut leader = None;
+    loop {
+        let why = match report.next().await {
+            Some(Record::Leading { leader: pid }) => {
+                leader = Some(pid);
+                continue;
+            }
+            Some(Record::SpawnFailed { stage, errno }) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                format!("{}: {error}", stage.as_str())
+            }
+            // Without another word the supervisor was killed, most likely by this very program.
+            _ => match leader {
+                Some(pid) => return Ok(pid),
+                None => "the supervisor ended before the command began".to_owned(),
+            },
+        };
+        return Err(Refusal::new(Slug::SpawnFailed, why));
     }
 }
 

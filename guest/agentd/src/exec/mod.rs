@@ -50,6 +50,15 @@ impl Refusal {
     }
 }
 
+/// What an acknowledgement answers with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AckAnswer {
+    /// The result, for the last time.
+    Outcome,
+    /// The phase alone.
+    Phase,
+}
+
 /// How far a start has come. Everybody who asks for the same id waits for the same start.
 #[derive(Clone, Debug)]
 enum Start {
@@ -141,8 +150,8 @@ impl Exec {
         }
     }
 
-    /// Releases the result and returns it for the last time.
-    pub(crate) fn acknowledge(&self) -> Result<ExecState, Refusal> {
+    /// Releases the result, for good.
+    pub(crate) fn acknowledge(&self, answer: AckAnswer) -> Result<ExecState, Refusal> {
         match self.phase() {
             Phase::Running => Err(Refusal::new(
                 Slug::StillRunning,
@@ -153,7 +162,8 @@ impl Exec {
                 "the exec was acknowledged before",
             )),
             Phase::Exited => {
-                let outcome = self.outcome();
+                let wanted = answer == AckAnswer::Outcome;
+                let outcome = if wanted { self.outcome() } else { None };
                 self.acked_at.set(Some(Instant::now()));
                 self.output.borrow_mut().release_captures();
                 Ok(ExecState {

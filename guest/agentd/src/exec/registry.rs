@@ -9,6 +9,7 @@ use std::time::Duration;
 use agentd_protocol::ExecId;
 use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
+use tokio::time::Instant;
 
 use super::Exec;
 use super::ImageEnvironment;
@@ -116,11 +117,49 @@ impl Registry {
         let mut ticks = tokio::time::interval(COLLECT_INTERVAL);
         loop {
             ticks.tick().await;
-            self.execs.borrow_mut().retain(|_, exec| {
-                exec.acked_at
-                    .get()
-                    .is_none_or(|at| at.elapsed() < self.settings.exec_ttl)
-            });
+            self.collect(Instant::now());
         }
+    }
+
+    /// Forgets execs that were acknowledged long before `now`. One that was not is never forgotten.
+    fn collect(&self, now: Instant) {
+        let ttl = self.settings.exec_ttl;
+        let old = |at: Instant| now.saturating_duration_since(at) >= ttl;
+        self.execs
+            .borrow_mut()
+            .retain(|_, exec| !exec.acked_at.get().is_some_and(old));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exec::Terms;
+
+    #[test]
+    fn only_acknowledged_execs_are_forgotten_and_only_after_their_time() {
+        let settings = Rc::new(Settings::default());
+        let context = SpawnContext::prepare().unwrap();
+        let image = ImageEnvironment::default();
+        let registry = Registry::new(Rc::clone(&settings), image, context, Rc::default());
+        let acked_at = Instant::now();
+        for (name, acked) in [("acked", true), ("waiting", false)] {
+            let id = ExecId::new(name).unwrap();
+            let request = StartRequest::new(id.clone(), ["true"]);
+            let terms: Terms = plan::terms(&request, &settings);
+            let exec = Exec::new(id.clone(), terms, Output::new(1, 1));
+            exec.acked_at.set(acked.then_some(acked_at));
+            registry.execs.borrow_mut().insert(id, Rc::new(exec));
+        }
+        registry.collect(acked_at + settings.exec_ttl - Duration::from_secs(1));
+        assert_eq!(registry.activity().0, 2);
+        registry.collect(acked_at + settings.exec_ttl);
+        let left: Vec<String> = registry
+            .execs
+            .borrow()
+            .keys()
+            .map(ExecId::to_string)
+            .collect();
+        assert_eq!(left, ["waiting"]);
     }
 }

@@ -9,6 +9,7 @@ use agentd_protocol::Phase;
 use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
 use agentd_protocol::StartedState;
+use agentd_protocol::paths::ACK_WITHOUT_OUTCOME;
 use agentd_protocol::paths::ExecVerb;
 use agentd_protocol::paths::decode_segment;
 use hyper::Request;
@@ -17,6 +18,7 @@ use hyper::body::Incoming;
 
 use crate::app::App;
 use crate::body;
+use crate::exec::AckAnswer;
 use crate::exec::Exec;
 use crate::exec::Follow;
 use crate::exec::Refusal;
@@ -93,7 +95,16 @@ async fn answer_one(
     let exec = app.registry.find(&id).await?;
     Ok(match verb {
         ExecVerb::Poll | ExecVerb::Stream => respond::json(StatusCode::OK, &exec.state()),
-        ExecVerb::Ack => respond::json(StatusCode::OK, &exec.acknowledge()?),
+        ExecVerb::Ack => {
+            let bare =
+                query.is_some_and(|query| query.split('&').any(|q| q == ACK_WITHOUT_OUTCOME));
+            let answer = if bare {
+                AckAnswer::Phase
+            } else {
+                AckAnswer::Outcome
+            };
+            respond::json(StatusCode::OK, &exec.acknowledge(answer)?)
+        }
         ExecVerb::Kill => {
             let killed = exec.kill().await;
             respond::json(

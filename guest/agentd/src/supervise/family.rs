@@ -84,8 +84,10 @@ impl Family {
             match record {
                 Record::Exited { code } => return (Fate::Exited { code }, true),
                 Record::Signalled { signal } => return (Fate::Signalled { signal }, true),
-                Record::Started { .. } | Record::SpawnFailed { .. } | Record::DescendantsRemain => {
-                }
+                Record::Leading { .. }
+                | Record::Started
+                | Record::SpawnFailed { .. }
+                | Record::DescendantsRemain => {}
             }
         }
         loop {

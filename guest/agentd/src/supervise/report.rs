@@ -4,9 +4,10 @@
 //! kind: i32 ne | first: i32 ne | second: i32 ne
 //! ```
 //!
-//! Both ends are the same program, so native byte order is the right one. The first record is
-//! `Started` or `SpawnFailed`; the end of the pipe means that nothing of the exec is left, unless
-//! the supervisor was killed before it told the leader's fate.
+//! Both ends are the same program, so native byte order is the right one. `Leading` comes from the
+//! leader itself, everything else from the supervisor: `Started` or `SpawnFailed`, then the leader's
+//! fate. The end of the pipe means that nothing of the exec is left, unless the supervisor was
+//! killed before it told the fate.
 
 use std::io;
 
@@ -16,6 +17,7 @@ use tokio::net::unix::pipe;
 /// Bytes of a record.
 pub(crate) const RECORD_BYTES: usize = 12;
 
+const KIND_LEADING: i32 = 6;
 const KIND_STARTED: i32 = 1;
 const KIND_SPAWN_FAILED: i32 = 2;
 const KIND_EXITED: i32 = 3;
@@ -70,8 +72,11 @@ impl SpawnStage {
 /// One thing that a supervisor tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
-    /// The command runs.
-    Started { leader: i32 },
+    /// The leader is about to execute the program; its own word, since a program's first act may be
+    /// to kill the supervisor.
+    Leading { leader: i32 },
+    /// The program runs.
+    Started,
     /// The command could not be started, and nothing of it is left.
     SpawnFailed { stage: SpawnStage, errno: i32 },
     /// The leader exited with a code.
@@ -86,7 +91,8 @@ impl Record {
     /// The record's bytes. Allocates nothing: a forked child calls it.
     pub(crate) fn encode(self) -> [u8; RECORD_BYTES] {
         let (kind, first, second) = match self {
-            Self::Started { leader } => (KIND_STARTED, leader, 0),
+            Self::Leading { leader } => (KIND_LEADING, leader, 0),
+            Self::Started => (KIND_STARTED, 0, 0),
             Self::SpawnFailed { stage, errno } => (KIND_SPAWN_FAILED, stage.code(), errno),
             Self::Exited { code } => (KIND_EXITED, code, 0),
             Self::Signalled { signal } => (KIND_SIGNALLED, signal, 0),
@@ -103,7 +109,8 @@ impl Record {
         let first = i32::from_ne_bytes([e, f, g, h]);
         let second = i32::from_ne_bytes([i, j, k, l]);
         Some(match i32::from_ne_bytes([a, b, c, d]) {
-            KIND_STARTED => Self::Started { leader: first },
+            KIND_LEADING => Self::Leading { leader: first },
+            KIND_STARTED => Self::Started,
             KIND_SPAWN_FAILED => {
                 let stage = SpawnStage::ALL
                     .into_iter()
@@ -151,7 +158,8 @@ mod tests {
     fn every_record_survives_the_pipe() {
         let failed = SpawnStage::ALL.map(|stage| Record::SpawnFailed { stage, errno: 2 });
         let others = [
-            Record::Started { leader: 77 },
+            Record::Leading { leader: 77 },
+            Record::Started,
             Record::Exited { code: 255 },
             Record::Signalled { signal: 9 },
             Record::DescendantsRemain,

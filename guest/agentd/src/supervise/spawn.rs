@@ -40,6 +40,13 @@ use super::report::SpawnStage;
 /// Bytes of the leader's stack until it execs; it calls nothing deep.
 const LEADER_STACK_BYTES: usize = 32 * 1024;
 
+/// Blocks from this size on are mapped by themselves and unmapped when freed.
+const LARGE_BLOCK_BYTES: c_int = 256 * 1024;
+
+/// Free memory that stays at the heap's end: a few frames of output, so that a stream does not hand
+/// memory back and ask for it again with every frame.
+const HEAP_SLACK_BYTES: c_int = 1024 * 1024;
+
 /// The highest signal number.
 const SIGNAL_MAX: c_int = 64;
 
@@ -86,6 +93,7 @@ impl SpawnContext {
     /// Opens the null device once, so that nothing done to `/dev` later matters, and raises this
     /// process's own limit of open files. Commands get the original limit.
     pub(crate) fn prepare() -> io::Result<Self> {
+        keep_memory_small();
         let null = std::fs::File::open("/dev/null")?.into();
         let mut files_max = libc::rlimit {
             rlim_cur: 0,
@@ -102,6 +110,17 @@ impl SpawnContext {
         // SAFETY: the pointer is to a live rlimit. Failure leaves the old limit, which works too.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) };
         Ok(Self { null, files_max })
+    }
+}
+
+/// Has freed memory go back to the system at once. Left alone, libc raises its own threshold with
+/// every large block that is freed and keeps what one command's output needed for good; a fork
+/// would copy the tables of all of it, and an idle guest would not be small.
+fn keep_memory_small() {
+    // SAFETY: sets two numbers inside libc before anything else runs. Failure changes nothing.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, HEAP_SLACK_BYTES);
     }
 }
 
@@ -277,7 +296,7 @@ fn supervise(plan: &mut Plan) -> ! {
         report(plan.report, Record::SpawnFailed { stage, errno });
         exit_now(1);
     }
-    report(plan.report, Record::Started { leader });
+    report(plan.report, Record::Started);
     keep_reaping(leader, plan.report)
 }
 
@@ -374,6 +393,12 @@ fn try_lead(plan: &mut Plan) -> (SpawnStage, c_int) {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, ptr::null_mut());
+        report(
+            plan.report,
+            Record::Leading {
+                leader: libc::getpid(),
+            },
+        );
     }
     (SpawnStage::Exec, exec_first(plan))
 }

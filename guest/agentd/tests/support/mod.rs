@@ -63,6 +63,11 @@ pub struct Guest {
 impl Guest {
     /// A daemon with some variables set, not bootstrapped.
     pub fn bare(variables: &[(&str, &str)]) -> Self {
+        Self::under(&[], variables)
+    }
+
+    /// A daemon that another program starts, as the first process of its own namespace say.
+    pub fn under(starter: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("agentd")).unwrap();
         let _alone = SPAWNING.lock().unwrap();
@@ -70,7 +75,9 @@ impl Guest {
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let built = env!("CARGO_BIN_EXE_microvms-agentd");
         let program = std::env::var("FLUXVM_AGENTD").unwrap_or_else(|_| built.into());
-        let child = Command::new(program)
+        let words: Vec<&str> = starter.iter().copied().chain([program.as_str()]).collect();
+        let child = Command::new(words[0])
+            .args(&words[1..])
             .env("AGENTD_LISTEN_FD", listener.as_raw_fd().to_string())
             .env("AGENTD_REPAIR_IDENTITY", "false")
             .envs(variables.iter().copied())
@@ -98,7 +105,7 @@ impl Guest {
     }
 
     pub fn client(&self, token: &str) -> AgentdClient {
-        let connector = UnixConnector::new(self.folder.path().join("agentd"));
+        let connector = UnixConnector::new(self.socket());
         AgentdClient::new(Arc::new(connector), AgentToken::new(token))
     }
 
@@ -106,12 +113,16 @@ impl Guest {
         i32::try_from(self.child.id()).unwrap()
     }
 
+    pub fn socket(&self) -> std::path::PathBuf {
+        self.folder.path().join("agentd")
+    }
+
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 
     pub fn connect(&self) -> UnixStream {
-        let stream = UnixStream::connect(self.folder.path().join("agentd")).unwrap();
+        let stream = UnixStream::connect(self.socket()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     }
