@@ -119,6 +119,24 @@ impl Lab {
     }
 }
 
+impl Drop for Lab {
+    /// A test that fails half-way must not leave its sandboxes running.
+    fn drop(&mut self) {
+        let engine = self.engine.clone();
+        let removal = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime.unwrap().block_on(async {
+                for id in engine.list().await.unwrap_or_default() {
+                    let _ = engine.remove(&id).await;
+                }
+            });
+        });
+        let _ = removal.join();
+    }
+}
+
 /// Runs a script inside with `/bin/sh`.
 pub async fn sh(guest: &AgentdClient, script: &str) -> Ran {
     let id = ExecId::new(SandboxId::random().to_string()).unwrap();
