@@ -119,6 +119,30 @@ fn the_key_is_private_and_has_to_be_the_one_of_the_genesis() {
     open(dir.path());
 }
 
+#[test]
+fn a_founding_that_was_cut_off_behind_the_key_is_completed_with_that_key() {
+    let (other_dir, other) = new_ledger();
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("secrets")).unwrap();
+    let key = options(dir.path()).signing_key_file;
+    fs::copy(options(other_dir.path()).signing_key_file, &key).unwrap();
+    let ledger = open(dir.path());
+    assert_eq!(ledger.info().vkey, other.info().vkey);
+    assert_ne!(ledger.info().ledger_id, other.info().ledger_id);
+}
+
+#[tokio::test]
+async fn a_ledger_without_its_head_file_opens_and_gets_a_new_one() {
+    let (dir, ledger) = new_ledger();
+    fill(&ledger, "host", 5).await;
+    ledger.close().await;
+    let head_file = dir.path().join("ledger/head");
+    fs::remove_file(&head_file).unwrap();
+    let ledger = open(dir.path());
+    assert_eq!(ledger.head().position, Position::new(5));
+    assert!(head_file.exists());
+}
+
 #[tokio::test]
 async fn a_ledger_that_lost_its_end_does_not_open() {
     let (dir, ledger) = new_ledger();
