@@ -230,7 +230,7 @@ impl From<CommandError> for ApiError {
             status,
             code: Cow::Owned(error.code().to_owned()),
             message: error.to_string(),
-            field: error.field().map(ToOwned::to_owned),
+            field: field_of(&error).map(ToOwned::to_owned),
             headers: match status {
                 StatusCode::TOO_MANY_REQUESTS => vec![(header::RETRY_AFTER, "1")],
                 _ => Vec::new(),
@@ -273,6 +273,17 @@ fn status_of_create(error: &CreateError) -> StatusCode {
     match error.source {
         CreateFault::Spec(_) | CreateFault::ImageMissing { .. } => StatusCode::BAD_REQUEST,
         _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// The request field that is at fault. An engine knows what it was told, not what the caller's field is.
+fn field_of(error: &CommandError) -> Option<&'static str> {
+    match error {
+        CommandError::CreateFailed(CreateError {
+            source: CreateFault::ImageMissing { .. },
+            ..
+        }) => Some("runtime.image"),
+        other => other.field(),
     }
 }
 

@@ -8,6 +8,8 @@ mod host;
 mod replay;
 mod sessions;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 use axum::Router;
 use axum::extract::FromRequest;
