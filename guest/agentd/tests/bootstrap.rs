@@ -240,7 +240,8 @@ async fn a_connection_stays_in_step_after_refusals_with_bodies() {
     let request = |headers: &str, body: &str| {
         let length = body.len();
         format!(
-            "POST /v1/exec/e/ack HTTP/1.1\r\nhost: g\r\n{headers}content-length: {length}\r\n\r\n{body}"
+            "POST /v1/exec/e/ack HTTP/1.1\r\nhost: g\r\n{headers}\
+             content-length: {length}\r\n\r\n{body}"
         )
     };
     let mut all = String::new();

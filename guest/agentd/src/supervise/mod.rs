@@ -6,6 +6,8 @@ mod process_table;
 mod reaper;
 mod report;
 mod spawn;
+mod supervisor;
+mod system;
 
 pub(crate) use escalate::escalate;
 pub(crate) use family::Family;
@@ -14,9 +16,9 @@ pub(crate) use report::Record;
 pub(crate) use report::Report;
 pub(crate) use spawn::Command;
 pub(crate) use spawn::SpawnContext;
-pub(crate) use spawn::adopt_descriptor;
 pub(crate) use spawn::spawn;
-pub(crate) use spawn::waiting_bytes;
+pub(crate) use system::adopt_descriptor;
+pub(crate) use system::waiting_bytes;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use tokio::signal::unix::Signal;
 
 use super::Family;
 use super::Fate;
-use super::spawn::reap_one;
+use super::system::reap_one;
 
 /// Fates of unknown children kept for a family that registers a moment too late.
 const RECENT_MAX: usize = 256;

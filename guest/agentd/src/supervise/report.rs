@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Both ends are the same program, so native byte order is the right one. `Leading` comes from the
-//! leader itself, everything else from the supervisor: `Started` or `SpawnFailed`, then the leader's
-//! fate. The end of the pipe means that nothing of the exec is left, unless the supervisor was
-//! killed before it told the fate.
+//! leader itself. Everything else comes from the supervisor: `Started` or `SpawnFailed`, then how
+//! the leader ended. The end of the pipe means that nothing of the exec is left, unless the
+//! supervisor was killed before it told how the leader ended.
 
 use std::io;
 
