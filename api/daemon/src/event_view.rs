@@ -48,3 +48,80 @@ pub(crate) fn write_error_frame(out: &mut Vec<u8>, body: &[u8]) {
     out.extend_from_slice(body);
     out.extend_from_slice(b"\n\n");
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use expect_test::expect;
+    use fluxvm_eventstore::Actor;
+    use fluxvm_eventstore::CommandId;
+    use fluxvm_eventstore::CorrelationId;
+    use fluxvm_eventstore::EventHash;
+    use fluxvm_eventstore::EventId;
+    use fluxvm_eventstore::EventKind;
+    use fluxvm_eventstore::GlobalSeq;
+    use fluxvm_eventstore::Header;
+    use fluxvm_eventstore::Payload;
+    use fluxvm_eventstore::RecordedAt;
+    use fluxvm_eventstore::StreamName;
+    use fluxvm_eventstore::StreamVersion;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn event(payload: Payload) -> RecordedEvent {
+        let id = Uuid::from_u128(1);
+        let header = Header {
+            seq: GlobalSeq::new(42).expect("seq"),
+            stream: StreamName::parse("session/0c1d").expect("stream"),
+            version: StreamVersion::new(6).expect("version"),
+            event_id: EventId::new(id),
+            kind: EventKind::parse("exec").expect("kind"),
+            schema: 1,
+            recorded_at: RecordedAt::from_unix_ns(1_796_119_200_123_456_789),
+            actor: Actor::parse("admin:ops").expect("actor"),
+            command_id: CommandId::new(id),
+            causation_id: None,
+            correlation_id: CorrelationId::new(id),
+            payload_bytes: 9,
+            payload_commitment: [0; 32],
+        };
+        let hash = EventHash::from_bytes([7; 32]);
+        RecordedEvent {
+            header,
+            payload,
+            prev: hash,
+            hash,
+        }
+    }
+
+    #[test]
+    fn a_frame_has_the_seq_as_its_id_and_the_event_on_one_line() {
+        let bytes = Bytes::from_static(br#"{"a":"x\ny"}"#);
+        let mut out = Vec::new();
+        write_frame(
+            &mut out,
+            &event(Payload::Present {
+                bytes,
+                salt: [0; 32],
+            }),
+        );
+        expect![[r#"
+            event: ledger
+            id: 42
+            data: {"seq":42,"stream":"session/0c1d","version":6,"kind":"exec","at":"2026-12-01T10:00:00.123456Z","actor":"admin:ops","request":"00000000-0000-0000-0000-000000000001","data":{"a":"x\ny"},"prev":"0707070707070707070707070707070707070707070707070707070707070707","hash":"0707070707070707070707070707070707070707070707070707070707070707"}
+
+        "#]].assert_eq(std::str::from_utf8(&out).expect("text"));
+    }
+
+    #[test]
+    fn an_erased_payload_is_null_and_says_so() {
+        let mut out = Vec::new();
+        write_event(&mut out, &event(Payload::Redacted));
+        let view: serde_json::Value = serde_json::from_slice(&out).expect("JSON");
+        assert_eq!(
+            (&view["data"], &view["redacted"]),
+            (&serde_json::Value::Null, &true.into())
+        );
+    }
+}

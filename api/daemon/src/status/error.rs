@@ -1,11 +1,7 @@
-//! Every HTTP status that the daemon answers, in one place.
-//!
-//! The rest of the server says what happened; which number that is, is said here and nowhere else. Each
-//! code has a page in `docs/errors/`, which a test holds in place.
+//! Errors, each with its status, its code and its sentence.
 
 use std::borrow::Cow;
 
-use axum::body::Body;
 use axum::http::HeaderValue;
 use axum::http::StatusCode;
 use axum::http::header;
@@ -15,14 +11,12 @@ use bytes::Bytes;
 use fluxvm_api_types::BodyError;
 use fluxvm_api_types::ErrorBody;
 use fluxvm_commands::CommandError;
-use fluxvm_projections::SessionId;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::CreateFault;
 
+use super::JSON;
+use super::typed;
 use crate::auth::AuthRefusal;
-
-/// The content type of every answer that is one JSON value.
-pub(crate) const JSON: &str = "application/json";
 
 /// An error as it goes out.
 #[derive(Clone, Debug)]
@@ -289,7 +283,7 @@ fn field_of(error: &CommandError) -> Option<&'static str> {
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = json(self.status, self.body());
+        let mut response = typed(self.status, JSON, self.body().into());
         for (name, value) in self.headers {
             response
                 .headers_mut()
@@ -312,70 +306,6 @@ impl ApiError {
             .unwrap_or_else(|_| b"{\"code\":\"internal\"}".to_vec())
             .into()
     }
-}
-
-/// What a successful command amounts to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Success {
-    /// It is in the body.
-    Done,
-    /// Something new is in the body.
-    Created,
-}
-
-impl Success {
-    /// The number, as it is kept for an idempotency key.
-    pub(crate) fn as_u16(self) -> u16 {
-        self.status().as_u16()
-    }
-
-    fn status(self) -> StatusCode {
-        match self {
-            Self::Done => StatusCode::OK,
-            Self::Created => StatusCode::CREATED,
-        }
-    }
-}
-
-/// A successful answer of one content type.
-pub(crate) fn answer(success: Success, content_type: &str, body: Body) -> Response {
-    typed(success.status(), content_type, body)
-}
-
-/// A kept answer, given once more.
-pub(crate) fn replayed(status: u16, content_type: &str, body: Bytes) -> Response {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let mut response = typed(status, content_type, body.into());
-    response
-        .headers_mut()
-        .insert("idempotent-replayed", HeaderValue::from_static("true"));
-    response
-}
-
-/// Nothing to say, and it is done.
-pub(crate) fn no_content() -> Response {
-    StatusCode::NO_CONTENT.into_response()
-}
-
-/// A session that was made, with where it is.
-pub(crate) fn located(mut response: Response, id: SessionId) -> Response {
-    if let Ok(value) = HeaderValue::from_str(&format!("/v1/agents/sessions/{id}")) {
-        response.headers_mut().insert(header::LOCATION, value);
-    }
-    response
-}
-
-fn json(status: StatusCode, body: Bytes) -> Response {
-    typed(status, JSON, body.into())
-}
-
-fn typed(status: StatusCode, content_type: &str, body: Body) -> Response {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    if let Ok(value) = HeaderValue::from_str(content_type) {
-        response.headers_mut().insert(header::CONTENT_TYPE, value);
-    }
-    response
 }
 
 #[cfg(test)]
