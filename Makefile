@@ -33,7 +33,8 @@ demo: setup build ## Play the main job: a real bug, fixed in a session; crash, r
 run: build ## Start the daemon for daily use, in the foreground
 	@scripts/run.sh "$(BIN)" $(RUN_FLAGS)
 
-test: need-cargo build ## Run everything that proves the project
+test: need-cargo ## Run everything that proves the project
+	@CARGO_FLAGS="$(CARGO_FLAGS)" scripts/build.sh "$(TARGET)" --for-tests
 	@CARGO_FLAGS="$(CARGO_FLAGS)" FLUXVM_BIN_DIR="$(BIN)" scripts/test.sh
 
 bench: build ## Measure, on this machine, with p50, p95 and p99
