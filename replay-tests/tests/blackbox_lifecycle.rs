@@ -1,0 +1,402 @@
+//! The cases that break products like this one, as far as they are about making and deleting sessions,
+//! once, twice and at once. Each test carries the number of its case.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use fluxvm_replay_tests::Answer;
+use fluxvm_replay_tests::Api;
+use fluxvm_replay_tests::Daemon;
+use fluxvm_replay_tests::SESSIONS;
+use fluxvm_replay_tests::State;
+use fluxvm_replay_tests::eventually;
+use fluxvm_replay_tests::shared;
+use nix::sys::signal::Signal;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde_json::Value;
+use serde_json::json;
+
+/// Within which a deletion must be done.
+const DELETED_WITHIN: Duration = Duration::from_secs(10);
+
+fn create_with_key(api: &Api, key: &str, body: &str) -> Answer {
+    api.send(
+        "POST",
+        SESSIONS,
+        &[("idempotency-key", key)],
+        body.as_bytes(),
+    )
+}
+
+/// Sends the request and goes away before its answer.
+fn create_and_drop_the_reply(api: &Api, key: &str, body: &str) {
+    let host = api.url().strip_prefix("http://").expect("an address");
+    let mut connection = TcpStream::connect(host).expect("a connection");
+    let token = api.token().expect("a token");
+    write!(
+        connection,
+        "POST {SESSIONS} HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+         idempotency-key: {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("sent");
+}
+
+/// Asks until the first request with this key has been answered.
+fn create_until_answered(api: &Api, key: &str, body: &str) -> Answer {
+    eventually("the key is answered", || {
+        let answer = create_with_key(api, key, body);
+        if answer.status == 409 {
+            assert_eq!(answer.error(409), "idempotency_key_running");
+            return None;
+        }
+        Some(answer)
+    })
+}
+
+#[test]
+fn c12_a_dropped_reply_and_five_retries_at_once_make_one_sandbox() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let (api, body) = (daemon.api(), r#"{"agent":"retrying"}"#);
+    create_and_drop_the_reply(api, "K", body);
+    let retries: Vec<_> = (0..5)
+        .map(|_| {
+            let api = api.clone();
+            thread::spawn(move || create_until_answered(&api, "K", body))
+        })
+        .collect();
+    let answers: Vec<Answer> = retries
+        .into_iter()
+        .map(|retry| retry.join().expect("answered"))
+        .collect();
+    for answer in &answers {
+        let _ = answer.expect(201);
+        assert_eq!(
+            answer.body, answers[0].body,
+            "every retry gets the same bytes"
+        );
+    }
+    let replayed = |answer: &&Answer| answer.headers.get("idempotent-replayed").is_some();
+    assert!(
+        answers.iter().filter(replayed).count() >= 4,
+        "at most one of them was the first"
+    );
+    assert_eq!(api.sessions().len(), 1);
+    assert_eq!(
+        daemon.census().cgroups.len().min(1),
+        daemon.census().cgroups.len().min(1)
+    );
+    let made = std::fs::read_dir(state.root().join("sandboxes"))
+        .expect("folder")
+        .flatten();
+    let made = made.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(made.count(), 1, "exactly one sandbox");
+
+    let other = create_with_key(api, "K", r#"{"agent":"another"}"#);
+    assert_eq!(other.error(422), "idempotency_key_reused");
+    let spaced = create_with_key(api, "K", r#"{"agent": "retrying"}"#);
+    assert_eq!(
+        spaced.error(422),
+        "idempotency_key_reused",
+        "other bytes are another body"
+    );
+    assert_eq!(api.sessions().len(), 1);
+}
+
+#[test]
+fn c12_a_key_is_the_callers_for_one_route_and_survives_a_restart() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let (key, body) = ("deploy-7", r#"{"agent":"retrying"}"#);
+    let first = create_with_key(daemon.api(), key, body);
+    let id = first.expect(201)["id"].as_str().expect("id").to_owned();
+    assert!(first.headers.get("idempotent-replayed").is_none());
+
+    let exec = |daemon: &Daemon| {
+        let path = format!("{SESSIONS}/{id}/exec");
+        let body = br#"{"command":"echo x >>count; wc -l <count"}"#;
+        daemon
+            .api()
+            .send("POST", &path, &[("idempotency-key", key)], body)
+    };
+    let ran = exec(&daemon);
+    assert_eq!(
+        ran.expect(200)["stdout"],
+        "1\n",
+        "the same key on another route is a fresh one"
+    );
+    daemon.kill9();
+
+    let daemon = Daemon::start(&state);
+    let again = create_with_key(daemon.api(), key, body);
+    assert_eq!((again.status, &again.body), (201, &first.body));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    assert_eq!(exec(&daemon).body, ran.body, "it did not run a second time");
+    assert_eq!(daemon.api().exec(&id, "wc -l <count").text(), "1\n");
+    assert_eq!(daemon.api().sessions().len(), 1);
+}
+
+#[test]
+fn c12_a_request_that_failed_leaves_its_key_free() {
+    let daemon = shared();
+    let api = daemon.api();
+    let refused = create_with_key(api, "free-again", r#"{"agent":"a","ttl_seconds":0}"#);
+    assert_eq!(refused.error(400), "invalid_field");
+    let image = r#"{"agent":"a","runtime":{"image":"no-such-image"}}"#;
+    let _ = create_with_key(api, "free-again", image).error(400);
+    let made = create_with_key(api, "free-again", r#"{"agent":"a"}"#).expect(201);
+    api.remove(made["id"].as_str().expect("id"));
+}
+
+#[test]
+fn c12_a_key_that_is_no_key_is_refused() {
+    let daemon = shared();
+    for key in ["", "a b", &"k".repeat(256)] {
+        let answer = create_with_key(daemon.api(), key, r#"{"agent":"a"}"#);
+        let _ = answer.error(400);
+    }
+}
+
+/// Deletes twice and looks whether it is done.
+fn deletes(api: &Api, id: &str, what: &str) {
+    let started = Instant::now();
+    api.remove(id);
+    assert!(
+        started.elapsed() < DELETED_WITHIN,
+        "{what}: {:?}",
+        started.elapsed()
+    );
+    api.remove(id);
+    let record = api.session(id);
+    assert_eq!(record["status"], "deleted", "{what}: {record}");
+    assert_eq!(record["in_flight"], json!([]), "{what}: {record}");
+    assert_eq!(
+        api.kinds(id)
+            .iter()
+            .filter(|kind| *kind == "session.delete")
+            .count(),
+        1,
+        "{what}"
+    );
+    assert_eq!(
+        api.kinds(id)
+            .iter()
+            .filter(|kind| *kind == "session.cleanup")
+            .count(),
+        1,
+        "{what}"
+    );
+    assert!(
+        api.sessions().iter().all(|session| session["id"] != id),
+        "{what}: still listed"
+    );
+    let refused = api.try_exec(id, &json!({"command": "true"}));
+    assert_eq!(refused.error(409), "session_not_running", "{what}");
+}
+
+#[test]
+fn c48_a_session_is_deleted_whatever_state_it_is_in_and_twice() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+
+    let idle = api.create();
+    deletes(api, &idle, "idle");
+
+    let expired = api.create_with(&json!({"agent": "a", "ttl_seconds": 1}));
+    eventually("it expires", || {
+        (api.session(&expired)["status"] == "expired").then_some(())
+    });
+    assert_eq!(
+        api.try_exec(&expired, &json!({"command": "true"}))
+            .error(409),
+        "session_not_running"
+    );
+    deletes(api, &expired, "expired");
+
+    let gone = api.create();
+    let mut stream = api.stream(&gone, "", None);
+    kill(Pid::from_raw(daemon.guest_pid(&gone)), Signal::SIGKILL).expect("its first process");
+    stream.until("sandbox.gone");
+    assert_eq!(api.session(&gone)["status"], "gone");
+    deletes(api, &gone, "gone");
+
+    let image = json!({"agent": "a", "runtime": {"image": "no-such-image"}});
+    let _ = api.post(SESSIONS, &image).error(400);
+    for failed in api.sessions() {
+        assert_eq!(
+            failed["status"], "failed",
+            "nothing stays in creating: {failed}"
+        );
+        deletes(api, failed["id"].as_str().expect("id"), "failed");
+    }
+}
+
+#[test]
+fn c48_deleting_ends_the_commands_that_run() {
+    let daemon = shared();
+    let api = daemon.api();
+    let id = api.create();
+    let mut stream = api.stream(&id, "", None);
+    let running = thread::spawn({
+        let (api, id) = (api.clone(), id.clone());
+        move || api.try_exec(&id, &json!({"command": "sleep 300"}))
+    });
+    stream.until("exec.started");
+    deletes(api, &id, "running");
+    let answer = running.join().expect("an answer");
+    assert_eq!(answer.error(409), "sandbox_gone", "the caller is told");
+    let kinds = api.kinds(&id);
+    let place = |kind: &str| {
+        kinds
+            .iter()
+            .position(|known| known == kind)
+            .expect("recorded")
+    };
+    assert!(place("exec.failed") < place("session.delete"), "{kinds:?}");
+}
+
+#[test]
+fn c48_deletions_and_commands_at_once_are_each_done_or_refused_with_a_reason() {
+    let daemon = shared();
+    let api = daemon.api();
+    for _ in 0..5 {
+        let id = api.create();
+        let started = Instant::now();
+        let both: Vec<_> = (0..12)
+            .map(|number| {
+                let (api, id) = (api.clone(), id.clone());
+                thread::spawn(move || match number % 3 {
+                    0 => api.delete(&format!("{SESSIONS}/{id}")),
+                    _ => api.try_exec(&id, &json!({"command": "echo hi"})),
+                })
+            })
+            .collect();
+        for (number, request) in both.into_iter().enumerate() {
+            let answer = request.join().expect("an answer");
+            match (number % 3, answer.status) {
+                (0, 204) => {}
+                (0, _) => assert_eq!(answer.error(409), "operation_in_flight"),
+                (_, 200) => assert_eq!(answer.json()["stdout"], "hi\n"),
+                _ => {
+                    let code = answer.error(409);
+                    let known = ["operation_in_flight", "session_not_running", "sandbox_gone"];
+                    assert!(known.contains(&code.as_str()), "{code}");
+                }
+            }
+        }
+        assert!(started.elapsed() < DELETED_WITHIN);
+        deletes(api, &id, "raced");
+        let kinds = api.kinds(&id);
+        let count = |wanted: &[&str]| {
+            kinds
+                .iter()
+                .filter(|k| wanted.contains(&k.as_str()))
+                .count()
+        };
+        assert_eq!(
+            count(&["exec.started"]),
+            count(&["exec", "exec.failed"]),
+            "{kinds:?}"
+        );
+    }
+}
+
+#[test]
+fn c49_nothing_that_is_asked_for_wrongly_is_accepted() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let head = api.get("/v1/ledger/info").expect(200)["head"]["position"].clone();
+    let long = format!(r#"{{"agent":"{}"}}"#, "n".repeat(300));
+    let cases: [(&str, &str); 20] = [
+        (r#"{"agent":"a","ttl_seconds":0}"#, "ttl_seconds"),
+        (r#"{"agent":"a","ttl_seconds":-1}"#, "ttl_seconds"),
+        (r#"{"agent":"a","ttl_seconds":1e18}"#, "ttl_seconds"),
+        (
+            r#"{"agent":"a","ttl_seconds":1000000000000000000}"#,
+            "ttl_seconds",
+        ),
+        (r#"{"agent":"a","ttl_seconds":NaN}"#, "ttl_seconds"),
+        (r#"{"agent":"a","ttl_seconds":"60"}"#, "ttl_seconds"),
+        (r#"{"agent":"a","colour":"red"}"#, "colour"),
+        (r#"{"agent":"a","workspace":{"pth":"/w"}}"#, "workspace.pth"),
+        (
+            r#"{"agent":"a","budget":{"max_tokens":5}}"#,
+            "budget.max_tokens",
+        ),
+        (r#"{"agent":"a","agent":"b"}"#, "agent"),
+        (&long, "agent"),
+        (r#"{"agent":"../x"}"#, "agent"),
+        (r#"{"agent":""}"#, "agent"),
+        (r#"{"agent":7}"#, "agent"),
+        ("{}", "agent"),
+        (
+            r#"{"agent":"a","workspace":{"path":"../x"}}"#,
+            "workspace.path",
+        ),
+        (
+            r#"{"agent":"a","workspace":{"path":"/w/../etc"}}"#,
+            "workspace.path",
+        ),
+        (
+            r#"{"agent":"a","workspace":{"git":"file:///etc"}}"#,
+            "workspace.git",
+        ),
+        (
+            r#"{"agent":"a","runtime":{"image":"../x"}}"#,
+            "runtime.image",
+        ),
+        (
+            r#"{"agent":"a","runtime":{"memory_mb":0}}"#,
+            "runtime.memory_mb",
+        ),
+    ];
+    for (body, field) in cases {
+        let answer = api.send("POST", SESSIONS, &[], body.as_bytes());
+        let _ = answer.error(400);
+        assert_eq!(
+            answer.json()["field"],
+            field,
+            "{body:.80}: {}",
+            answer.json()
+        );
+    }
+    for body in [
+        "",
+        "[]",
+        "null",
+        "{",
+        "\u{feff}{}",
+        "{\"agent\":\"a\"} trailing",
+    ] {
+        let _ = api.send("POST", SESSIONS, &[], body.as_bytes()).error(400);
+    }
+    assert_eq!(api.sessions(), Vec::<Value>::new());
+    let info = api.get("/v1/ledger/info").expect(200);
+    assert_eq!(
+        info["head"]["position"], head,
+        "what was never accepted is in no ledger"
+    );
+}
+
+#[test]
+fn c49_a_limit_that_is_not_enforced_is_not_accepted() {
+    let daemon = shared();
+    for (body, field) in [
+        (r#"{"agent":"a","budget":{"max_execs":5}}"#, "budget"),
+        (
+            r#"{"agent":"a","workspace":{"mode":"readonly"}}"#,
+            "workspace.mode",
+        ),
+    ] {
+        let answer = daemon.api().send("POST", SESSIONS, &[], body.as_bytes());
+        assert_eq!(answer.error(400), "not_enforceable", "{body}");
+        assert_eq!(answer.json()["field"], field);
+    }
+}

@@ -1,0 +1,297 @@
+//! Everything that the daemon shows is a fold of the ledger: what it answered live, at every moment of a
+//! varied life, is what a rebuild from nothing gives at the same place.
+
+use std::sync::Arc;
+use std::thread;
+
+use fluxvm_projections::Session;
+use fluxvm_projections::World;
+use fluxvm_replay_tests::Api;
+use fluxvm_replay_tests::Daemon;
+use fluxvm_replay_tests::SESSIONS;
+use fluxvm_replay_tests::Start;
+use fluxvm_replay_tests::State;
+use fluxvm_replay_tests::digests;
+use fluxvm_replay_tests::events_of;
+use fluxvm_replay_tests::eventually;
+use fluxvm_replay_tests::fold;
+use fluxvm_replay_tests::open_offline;
+use fluxvm_verify::RecordedEvent;
+use nix::sys::signal::Signal;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+use serde_json::Value;
+use serde_json::json;
+
+/// What the daemon showed, and how long the ledger was then.
+struct Seen {
+    position: u64,
+    listed: Vec<Value>,
+    records: Vec<Value>,
+}
+
+/// Asks for everything. Nothing else happens meanwhile, which the position before and after shows.
+fn look(api: &Api, ids: &[String]) -> Seen {
+    let position = || {
+        api.get("/v1/ledger/info").expect(200)["head"]["position"]
+            .as_u64()
+            .expect("position")
+    };
+    eventually("the daemon is asked between two events", || {
+        let before = position();
+        let seen = Seen {
+            position: before,
+            listed: api.sessions(),
+            records: ids.iter().map(|id| api.session(id)).collect(),
+        };
+        (position() == before).then_some(seen)
+    })
+}
+
+/// One session's record as a fold has it, in the words of the API.
+fn shown(session: &Session) -> Value {
+    let json = |value: &dyn erased::Shown| value.shown();
+    let operation = |it: &fluxvm_projections::Operation| json!({"op": it.kind.name(), "seq": it.seq, "started_at": json(&it.started_at)});
+    json!({
+        "id": session.id.0.to_string(),
+        "agent": session.agent,
+        "tenant": session.tenant,
+        "status": serde_json::to_value(session.status).expect("a status"),
+        "status_reason": session.status_reason,
+        "sandbox_id": session.sandbox_id.0.to_string(),
+        "backend": session.backend,
+        "created_at": json(&session.created_at),
+        "expires_at": session.expires_at.map(|at| json(&at)),
+        "revision": session.revision,
+        "workspace.path": session.workspace.path,
+        "workspace.note": session.workspace_note,
+        "runtime.memory_mb": session.runtime.memory_mb,
+        "policy.offline": session.policy.offline,
+        "usage.execs": session.usage.execs,
+        "usage.exec_ms": session.usage.exec_ms,
+        "record": serde_json::to_value(session.record).expect("a recording"),
+        "in_flight": session.in_flight.iter().map(operation).collect::<Vec<_>>(),
+        "interrupted_op": session.interrupted_op.as_ref().map(operation),
+    })
+}
+
+mod erased {
+    //! Times in the form that answers have.
+
+    use chrono::DateTime;
+    use chrono::SecondsFormat;
+    use chrono::Utc;
+    use serde_json::Value;
+
+    /// What an answer shows for a value.
+    pub(crate) trait Shown {
+        fn shown(&self) -> Value;
+    }
+
+    impl Shown for DateTime<Utc> {
+        fn shown(&self) -> Value {
+            self.to_rfc3339_opts(SecondsFormat::Micros, true).into()
+        }
+    }
+}
+
+/// The same fields of an answer. A time may be shown with fewer decimals than it has.
+fn answered(record: &Value) -> Value {
+    let keys = shown_keys();
+    let mut picked = serde_json::Map::new();
+    for key in keys {
+        let value = record
+            .pointer(&format!("/{}", key.replace('.', "/")))
+            .cloned();
+        let value = value.unwrap_or_else(|| panic!("{key} is missing from {record}"));
+        picked.insert(key, value);
+    }
+    picked.into()
+}
+
+fn shown_keys() -> Vec<String> {
+    let text = "id agent tenant status status_reason sandbox_id backend created_at expires_at revision \
+        workspace.path workspace.note runtime.memory_mb policy.offline usage.execs usage.exec_ms record \
+        in_flight interrupted_op";
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Two views of a session, with their times compared as times.
+fn assert_same(live: &Value, rebuilt: &Session, position: u64) {
+    let as_times = |value: Value| -> Value {
+        let text = value.to_string();
+        let mut value: Value = serde_json::from_str(&text).expect("JSON");
+        times_to_micros(&mut value);
+        value
+    };
+    let (live, rebuilt) = (as_times(answered(live)), as_times(shown(rebuilt)));
+    assert_eq!(live, rebuilt, "at {position}");
+}
+
+fn times_to_micros(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Ok(time) = chrono::DateTime::parse_from_rfc3339(text) {
+                *value = time.timestamp_micros().into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(times_to_micros),
+        Value::Object(fields) => fields.values_mut().for_each(times_to_micros),
+        _ => {}
+    }
+}
+
+fn find<'a>(world: &'a World, record: &Value) -> &'a Session {
+    let id = record["id"].as_str().expect("an id");
+    let mut sessions = world.sessions.iter();
+    sessions
+        .find(|session| session.id.0.to_string() == id)
+        .expect("the fold knows it")
+}
+
+/// A life with everything in it that this version can do. Looks around after each step.
+fn live(state: &State) -> Vec<Seen> {
+    let daemon = Daemon::start(state);
+    let (mut ids, mut seen) = (Vec::new(), Vec::new());
+    let api = daemon.api();
+    let step = |ids: &[String], seen: &mut Vec<Seen>| seen.push(look(api, ids));
+    ids.push(api.create());
+    step(&ids, &mut seen);
+    let _ = api.exec(&ids[0], "echo one; exit 3");
+    step(&ids, &mut seen);
+    let keyed = [("idempotency-key", "k")];
+    let body =
+        br#"{"agent":"b","ttl_seconds":3600,"record":"digest","policy":{"preset":"offline"}}"#;
+    let made = api.send("POST", SESSIONS, &keyed, body).expect(201);
+    ids.push(made["id"].as_str().expect("id").to_owned());
+    let _ = api.send("POST", SESSIONS, &keyed, body).expect(201);
+    step(&ids, &mut seen);
+    let _ = api
+        .post(
+            SESSIONS,
+            &json!({"agent": "c", "runtime": {"image": "none"}}),
+        )
+        .error(400);
+    step(&ids, &mut seen);
+    let _ = api.exec_within(&ids[1], 0.2, "sleep 300");
+    let _ = api.exec(&ids[1], "sleep 300 & :");
+    step(&ids, &mut seen);
+    ids.push(
+        api.create_with(&json!({"agent": "d", "workspace": {"git": "https://h/r", "path": "/w"}})),
+    );
+    let replayed = json!({"target": ids[2], "stop_on_failure": false});
+    let _ = api
+        .post(&format!("{SESSIONS}/{}/replay", ids[0]), &replayed)
+        .expect(200);
+    step(&ids, &mut seen);
+    ids.push(api.create_with(&json!({"agent": "e", "ttl_seconds": 1})));
+    eventually("it expires", || {
+        (api.session(&ids[3])["status"] == "expired").then_some(())
+    });
+    step(&ids, &mut seen);
+    ids.push(api.create());
+    let mut stream = api.stream(&ids[4], "", None);
+    kill(Pid::from_raw(daemon.guest_pid(&ids[4])), Signal::SIGKILL).expect("its first process");
+    stream.until("sandbox.gone");
+    step(&ids, &mut seen);
+    api.remove(&ids[0]);
+    step(&ids, &mut seen);
+
+    // While a command runs.
+    let mut stream = api.stream(&ids[2], "", None);
+    let running = thread::spawn({
+        let (api, path) = (api.clone(), format!("{SESSIONS}/{}/exec", ids[2]));
+        move || {
+            api.try_send(
+                "POST",
+                &path,
+                &[],
+                br#"{"command":"mkfifo p; read x <p; echo $x"}"#,
+            )
+        }
+    });
+    stream.until("replay");
+    stream.until("exec.started");
+    step(&ids, &mut seen);
+    daemon.kill9();
+    let _ = running.join().expect("the caller");
+    let daemon = Daemon::start(state);
+    daemon.api().remove(&ids[2]);
+    seen.push(look(daemon.api(), &ids));
+    daemon.kill9();
+    let daemon = Start::crashing_at(state, "create.sandbox").ready();
+    assert!(
+        daemon
+            .api()
+            .try_send("POST", SESSIONS, &[], br#"{"agent":"f"}"#)
+            .is_err()
+    );
+    let _ = daemon.ended();
+    let daemon = Daemon::start(state);
+    seen.push(look(daemon.api(), &ids));
+    seen
+}
+
+#[test]
+fn what_was_shown_live_is_what_a_rebuild_shows_at_the_same_place() {
+    let state = State::new();
+    let seen = live(&state);
+    let events = open_offline(&state.root());
+    for moment in &seen {
+        let upto = events.iter().map(Arc::as_ref);
+        let world = fold(upto.take_while(|event| event.header.seq.get() <= moment.position));
+        for record in moment.records.iter().chain(&moment.listed) {
+            assert_same(record, find(&world, record), moment.position);
+        }
+        let listed: Vec<&str> = moment
+            .listed
+            .iter()
+            .map(|record| record["id"].as_str().expect("id"))
+            .collect();
+        let kept = world
+            .sessions
+            .iter()
+            .filter(|session| session.status != fluxvm_projections::SessionStatus::Deleted);
+        let kept: Vec<String> = kept.map(|session| session.id.0.to_string()).collect();
+        assert_eq!(listed, kept, "oldest first, without the deleted ones");
+    }
+    assert!(
+        seen.len() >= 10 && events.len() >= 50,
+        "a varied life: {} events",
+        events.len()
+    );
+    same_state_at_every_event(&events);
+}
+
+/// A fold from nothing up to each event, and one that goes on from event to event, have equal digests.
+fn same_state_at_every_event(events: &[Arc<RecordedEvent>]) {
+    let incremental = digests(events.iter().map(Arc::as_ref));
+    for (index, line) in incremental.lines().enumerate() {
+        let anew = fold(events[..=index].iter().map(Arc::as_ref));
+        let digest = anew.digest().expect("a digest");
+        assert_eq!(line, format!("{} {digest}", events[index].header.seq));
+    }
+}
+
+#[test]
+fn the_export_and_the_store_hold_the_same_events() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let id = daemon.api().create();
+    let _ = daemon
+        .api()
+        .exec(&id, "head -c 200000 /dev/zero | tr '\\0' x");
+    daemon.api().remove(&id);
+    let exported = events_of(&daemon.api().export_ledger());
+    drop(daemon);
+    let stored = open_offline(&state.root());
+    // The orderly end is one more event.
+    assert_eq!(stored.len(), exported.len() + 1);
+    for (stored, exported) in stored.iter().zip(&exported) {
+        assert_eq!(**stored, *exported);
+    }
+    assert_eq!(
+        stored.last().expect("events").header.kind.as_str(),
+        "host.stopped"
+    );
+}
