@@ -182,6 +182,9 @@ fn start_in_folder(
     record
         .write(&folder.path)
         .map_err(in_folder("writing its record"))?;
+    let log = folder.create_log().map_err(in_folder("making its log"))?;
+    let copy = log.try_clone().map_err(in_folder("sharing its log"))?;
+    let mut launch = Launch::start(&engine.options.launcher, copy)?;
     engine
         .cgroups
         .create(spec)
@@ -190,9 +193,8 @@ fn start_in_folder(
         .create_layers(engine.users)
         .map_err(in_folder("making its layers"))?;
     let listener: UnixListener = folder.listen().map_err(in_folder("binding its socket"))?;
-    let log = folder.create_log().map_err(in_folder("making its log"))?;
     let request = request(engine, spec, &record, lower, trial);
-    let mut launch = Launch::start(&engine.options.launcher, &request, &listener, log)?;
+    launch.request(&request, &listener, &log)?;
     let token = folder
         .create_token()
         .map_err(in_folder("writing its token"))?;

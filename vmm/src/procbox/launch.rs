@@ -33,37 +33,18 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// Starts the launcher and hands it the request.
-    pub(super) fn start(
-        launcher: &Path,
-        request: &LaunchRequest,
-        listener: &UnixListener,
-        log: File,
-    ) -> Result<Self, CreateError> {
+    /// Starts the launcher. It waits for its request, and what that names can be made meanwhile.
+    pub(super) fn start(launcher: &Path, log: File) -> Result<Self, CreateError> {
         let stage = CreateStage::Launcher;
-        let family = AddressFamily::Unix;
-        let (control, theirs) =
-            socketpair(family, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
-                .map_err(|errno| os(stage, "a control socket", errno.into()))?;
+        let kind = SockType::SeqPacket;
+        let (control, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
+            .map_err(|errno| os(stage, "a control socket", errno.into()))?;
         setsockopt(
             &control,
             ReceiveTimeout,
             &TimeVal::seconds(ANSWER_SECONDS_MAX),
         )
         .map_err(|errno| os(stage, "a time limit", errno.into()))?;
-        let bytes = serde_json::to_vec(request)
-            .map_err(|error| os(stage, "writing the request", io::Error::other(error)))?;
-        let fds = [listener.as_raw_fd(), log.as_raw_fd()];
-        let rights = [ControlMessage::ScmRights(&fds)];
-        let slices = [IoSlice::new(&bytes)];
-        sendmsg::<()>(
-            control.as_raw_fd(),
-            &slices,
-            &rights,
-            MsgFlags::MSG_NOSIGNAL,
-            None,
-        )
-        .map_err(|errno| os(stage, "sending the request", errno.into()))?;
         let child = Command::new(launcher)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
@@ -75,6 +56,27 @@ impl Launch {
             control,
             answered: false,
         })
+    }
+
+    /// Hands it the request, the socket on which the guest daemon will listen, and the log.
+    pub(super) fn request(
+        &self,
+        request: &LaunchRequest,
+        listener: &UnixListener,
+        log: &File,
+    ) -> Result<(), CreateError> {
+        let stage = CreateStage::Launcher;
+        let bytes = serde_json::to_vec(request)
+            .map_err(|error| os(stage, "writing the request", io::Error::other(error)))?;
+        let fds = [listener.as_raw_fd(), log.as_raw_fd()];
+        let rights = [ControlMessage::ScmRights(&fds)];
+        let slices = [IoSlice::new(&bytes)];
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        match sendmsg::<()>(self.control.as_raw_fd(), &slices, &rights, flags, None) {
+            // One that has ended already says how when its answer is asked for.
+            Ok(_) | Err(Errno::EPIPE) => Ok(()),
+            Err(errno) => Err(os(stage, "sending the request", errno.into())),
+        }
     }
 
     /// Waits until the first process exists. It runs nothing of its own before [`Self::go`].
