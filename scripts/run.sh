@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
-# Starts the daemon for daily use in the foreground, with the default state folder.
+# Starts the daemon for daily use in the foreground, with the default state folder. Once it answers,
+# the daemon itself says what to type next.
 set -euo pipefail
 bin=${1:?"usage: run.sh BIN_DIR [fluxvmd options]"}
 shift
 
-echo "fluxvmd starts here; Ctrl-C ends it (sandboxes end with \`fluxctl agent rm\`, not with it)."
-echo "In another terminal:"
-echo
-echo "  export PATH=\"$bin:\$PATH\""
-echo "  fluxctl agent run                        # a session; it prints the id"
-echo "  fluxctl agent exec ID -- 'uname -a; id'  # ID, or the first few characters of it"
-echo
+if ! command -v fluxctl >/dev/null; then
+  echo "fluxctl is not on PATH yet. In the other terminal, first:  export PATH=\"$bin:\$PATH\""
+  echo
+fi
 exec "$bin/fluxvmd" "$@"

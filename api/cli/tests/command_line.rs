@@ -14,6 +14,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 
 use fake::Answer;
 use fake::FakeDaemon;
@@ -144,17 +146,24 @@ fn without_a_daemon_the_exit_code_is_3_and_the_next_step_is_named() {
 
 #[test]
 fn following_goes_on_after_a_break_with_no_event_left_out_or_repeated() {
-    let daemon = FakeDaemon::new(|request: &Request| match request.header("last-event-id") {
-        // The first connection breaks in the middle of the second event.
-        None => Answer::stream(&format!("{}id: 2\nevent: ledger\ndata: {{\"se", event(1))),
-        // The second one repeats what was seen, as a careless daemon might.
-        Some("1") => Answer::stream(&format!("{}{}", event(1), event(2))),
-        Some("2") => Answer::stream(&format!(
-            "{}event: error\ndata: {{\"error\":\"the session was deleted\",\"code\":\"session_deleted\"}}\n\n",
-            event(3)
-        )),
-        Some(other) => panic!("resumed after {other}"),
-    });
+    let breaks = AtomicU32::new(0);
+    let daemon = FakeDaemon::new(
+        move |request: &Request| match request.header("last-event-id") {
+            // The first connection breaks in the middle of the second event.
+            None => Answer::stream(&format!("{}id: 2\nevent: ledger\ndata: {{\"se", event(1))),
+            // The second one repeats what was seen, as a careless daemon might.
+            // A daemon that was started anew and still reads its ledger.
+            Some("1") if breaks.fetch_add(1, Ordering::Relaxed) == 0 => {
+                Answer::json(503, r#"{"error":"starting","code":"starting"}"#)
+            }
+            Some("1") => Answer::stream(&format!("{}{}", event(1), event(2))),
+            Some("2") => Answer::stream(&format!(
+                "{}event: error\ndata: {{\"error\":\"the session was deleted\",\"code\":\"session_deleted\"}}\n\n",
+                event(3)
+            )),
+            Some(other) => panic!("resumed after {other}"),
+        },
+    );
     let output = run(&daemon, &["agent", "events", ID, "--follow"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert_eq!(

@@ -36,11 +36,13 @@ pub(super) fn run(context: &Context, args: &EventsArgs) -> Result<u8, CliError> 
     let id = sessions::resolve(&client, &args.session.id)?;
     let since = args.since.map(|moment| moment.to_rfc3339(Utc::now()));
     if args.follow {
+        let last = args.after;
         return Follow {
             context,
             id,
             since,
-            last: args.after,
+            last,
+            connected: false,
         }
         .run(client);
     }
@@ -118,6 +120,8 @@ struct Follow<'a> {
     since: Option<String>,
     /// The last seq that was printed, or after which the person wants to see.
     last: Option<u64>,
+    /// Whether the daemon has taken us in once.
+    connected: bool,
 }
 
 impl Follow<'_> {
@@ -133,7 +137,7 @@ impl Follow<'_> {
                 }
                 Ok(End::Broke(reason)) => reason,
                 // The first connection's failure is the answer; a later one may pass.
-                Err(error @ CliError::Unreachable { .. }) if before.is_some() => error.to_string(),
+                Err(error) if self.connected && may_pass(&error) => error.to_string(),
                 Err(error) => return Err(error),
             };
             breaks = if self.last > before { 1 } else { breaks + 1 };
@@ -160,6 +164,7 @@ impl Follow<'_> {
             .map(|seq| ("last-event-id", seq.to_string()))
             .collect();
         let reader = client.stream(&with_query(&path, &[("since", since)]), &headers)?;
+        self.connected = true;
         let mut frames = Frames::new(BufReader::new(reader));
         loop {
             let frame = match frames.next_frame() {
@@ -206,6 +211,14 @@ fn ending(event: &Value) -> End {
         "stream_time_limit" | "stream_lagged" | "stopping" => End::Broke(reason),
         _ => End::Said(reason),
     }
+}
+
+/// A daemon that is being started anew is not there, or not ready yet.
+fn may_pass(error: &CliError) -> bool {
+    matches!(
+        error,
+        CliError::Unreachable { .. } | CliError::Api { status: 503, .. }
+    )
 }
 
 fn pause(breaks: u32) -> Duration {

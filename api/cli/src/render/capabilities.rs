@@ -19,6 +19,7 @@ pub(crate) fn render(answer: &Value, style: Style) -> String {
             Value::Bool(false) => ("no".to_owned(), Tone::Open),
             Value::String(text) => (text, Tone::Plain),
             Value::Null => ("-".to_owned(), Tone::Plain),
+            Value::Array(list) if list.is_empty() => ("-".to_owned(), Tone::Plain),
             other => (other.to_string(), Tone::Plain),
         };
         table.add_row(vec![toned(name, Tone::Plain), toned(text, tone)]);
@@ -30,10 +31,11 @@ fn flatten(prefix: &str, value: &Value, rows: &mut Vec<(String, Value)>) {
     match value {
         Value::Object(map) => {
             for (key, value) in map {
-                let path = if prefix.is_empty() {
-                    key.clone()
-                } else {
-                    format!("{prefix}.{key}")
+                // What stands under `capabilities` is what the whole table is about.
+                let path = match (prefix, key.as_str()) {
+                    ("", "capabilities") => String::new(),
+                    ("", key) => key.to_owned(),
+                    (prefix, key) => format!("{prefix}.{key}"),
                 };
                 flatten(&path, value, rows);
             }
@@ -52,11 +54,11 @@ mod tests {
     fn every_key_is_shown() {
         let answer = json!({"backend": "procbox", "capabilities": {"fork": false, "memory_limit": true, "memory_checkpoint_reason": null}});
         expect![[r#"
-            CAPABILITY                             HERE
-            backend                                procbox
-            capabilities.fork                      no
-            capabilities.memory checkpoint reason  -
-            capabilities.memory limit              yes"#]]
+            CAPABILITY                HERE
+            backend                   procbox
+            fork                      no
+            memory checkpoint reason  -
+            memory limit              yes"#]]
         .assert_eq(&render(&answer, Style::default()));
     }
 }

@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::Tone;
 use super::finish;
 use super::human_bytes;
-use super::number;
 use super::table;
+use super::text;
 use super::toned;
 use crate::output::Style;
 
@@ -16,10 +16,9 @@ pub(crate) fn info(answer: &Value, style: Style) -> String {
     for (key, value) in answer.as_object().into_iter().flatten() {
         let shown = match value {
             // As `ledger verify --known` takes it.
-            Value::String(hash) if key == "head" => match number(answer, "position") {
-                Some(position) => format!("{position}:{hash}"),
-                None => hash.clone(),
-            },
+            Value::Object(_) if key == "head" => {
+                format!("{}:{}", text(value, "/position"), text(value, "/hash"))
+            }
             Value::String(text) => text.clone(),
             Value::Number(number) if key.starts_with("bytes") || key.ends_with("bytes") => number
                 .as_u64()
@@ -54,12 +53,11 @@ mod tests {
 
     #[test]
     fn sizes_and_the_head_are_readable() {
-        let answer = json!({"ledger_id": "0c1d", "bytes_on_disk": 2048, "head": "ab", "position": 7, "x": null, "sync": {"p50": 1}});
+        let answer = json!({"ledger_id": "0c1d", "bytes_on_disk": 2048, "head": {"position": 7, "hash": "ab"}, "x": null, "sync": {"p50": 1}});
         expect![[r#"
             bytes on disk  2.0 KiB
             head           7:ab
             ledger id      0c1d
-            position       7
             sync           p50 1"#]]
         .assert_eq(&info(&answer, Style::default()));
     }

@@ -14,6 +14,7 @@ use chrono::DateTime;
 use chrono::Utc;
 use comfy_table::Cell;
 use comfy_table::Color;
+use comfy_table::ColumnConstraint;
 use comfy_table::ContentArrangement;
 use comfy_table::Table;
 use comfy_table::presets;
@@ -65,8 +66,13 @@ pub(crate) fn table(style: Style, headers: &[&str]) -> Table {
 
 /// The table as text, without the blanks that pad its last column.
 pub(crate) fn finish(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
+    let last = table.column_count().saturating_sub(1);
+    for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 2));
+        // Only the last column wraps: ids and times in pieces cannot be read or copied.
+        if index < last {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
     }
     table.trim_fmt()
 }

@@ -68,7 +68,7 @@ pub(crate) fn page(session: &Value, style: Style) -> String {
         ("policy", "/policy/preset"),
         ("record", "/record"),
         ("commands run", "/usage/execs"),
-        ("their time ms", "/usage/exec_ms"),
+        ("for ms", "/usage/exec_ms"),
         ("tenant", "/tenant"),
         ("interrupted", "/interrupted_op/op"),
     ] {
@@ -153,17 +153,17 @@ mod tests {
     #[test]
     fn the_page_leaves_out_what_is_not_there() {
         expect![[r#"
-            id             5f0c6c1e-0f0e-4a63-9f58-0b2f1e0f7a11
-            agent          codex
-            status         running
-            created        2026-12-01T10:00:00Z
-            expires        2026-12-01T11:00:00Z
-            revision       1
-            backend        procbox
-            workspace      /workspace
-            memory MiB     512
-            commands run   3
-            their time ms  40"#]]
+            id            5f0c6c1e-0f0e-4a63-9f58-0b2f1e0f7a11
+            agent         codex
+            status        running
+            created       2026-12-01T10:00:00Z
+            expires       2026-12-01T11:00:00Z
+            revision      1
+            backend       procbox
+            workspace     /workspace
+            memory MiB    512
+            commands run  3
+            for ms        40"#]]
         .assert_eq(&page(&session(), Style::default()));
     }
 
