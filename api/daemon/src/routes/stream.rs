@@ -16,7 +16,9 @@ use axum::http::header;
 use axum::response::Response;
 use bytes::Bytes;
 use fluxvm_commands::Caller;
+use fluxvm_commands::Clock;
 use fluxvm_commands::Engine;
+use fluxvm_commands::SystemClock;
 use fluxvm_eventstore::Position;
 use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::RecordedEvent;
@@ -70,7 +72,7 @@ pub(super) async fn stream(
     let resumed = last_event_id(&headers)?;
     let after = resumed.or(parameters.position("after")?).unwrap_or(0);
     let since = parameters.time("since")?.filter(|_| resumed.is_none());
-    engine.session(&caller, id).await?;
+    let session = engine.session(&caller, id).await?;
     if after > engine.ledger_info().head.position.get() {
         let name = if resumed.is_some() {
             "Last-Event-ID"
@@ -90,6 +92,7 @@ pub(super) async fn stream(
             .and_then(|ns| ns.try_into().ok()),
         delivered: None,
         deadline: Instant::now() + STREAM_TIME_MAX,
+        expires: expiry(&session),
         next: Next::Open,
         app,
         engine,
@@ -132,6 +135,8 @@ struct Follower {
     /// The version of the last event that went by.
     delivered: Option<u64>,
     deadline: Instant,
+    /// When the session's time runs out, until then.
+    expires: Option<Instant>,
     next: Next,
     _permit: OwnedSemaphorePermit,
 }
@@ -153,6 +158,7 @@ enum Next {
 enum Woken {
     Event(Option<Result<Arc<RecordedEvent>, ReadError>>),
     KeepAlive,
+    Expiry,
     Deadline,
     Stopping,
 }
@@ -193,8 +199,12 @@ impl Follower {
                     return Some(self.end(chunk, &ApiError::stopping()));
                 }
                 Woken::Deadline => return Some(self.end(chunk, &time_limit())),
+                // Reading a session is what marks it expired when its time has come.
+                Woken::Expiry => {
+                    self.expires = None;
+                    self.next = Next::Look;
+                }
                 Woken::KeepAlive => {
-                    // Reading a session is what marks it expired when its time has come.
                     self.next = Next::Look;
                     chunk.extend_from_slice(KEEP_ALIVE);
                 }
@@ -227,9 +237,17 @@ impl Follower {
     }
 
     async fn wait(&mut self) -> Woken {
+        let expires = self.expires;
+        let expiry = async {
+            match expires {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             event = self.subscription.next() => Woken::Event(event),
             () = self.app.lifecycle().reached(Stage::Stopping) => Woken::Stopping,
+            () = expiry => Woken::Expiry,
             () = tokio::time::sleep_until(self.deadline) => Woken::Deadline,
             () = tokio::time::sleep(STREAM_KEEP_ALIVE) => Woken::KeepAlive,
         }
@@ -263,6 +281,13 @@ impl Follower {
         write_error_frame(&mut chunk, &end.body());
         chunk.into()
     }
+}
+
+/// When the session's time runs out, if it has not yet.
+fn expiry(session: &Session) -> Option<Instant> {
+    let left = (session.expires_at? - SystemClock.now()).to_std().ok()?;
+    // A time to live of many years is none for a stream of an hour.
+    (left < STREAM_TIME_MAX).then(|| Instant::now() + left)
 }
 
 /// Why a stream of this session ends; `None` while more can come.
