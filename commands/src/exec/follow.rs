@@ -105,8 +105,8 @@ pub(super) async fn follow(
 
 /// Lets the guest forget a command. It forgets by itself when this fails, only later.
 pub(super) async fn release(sandbox: &dyn Sandbox, exec_id: &ExecId) {
-    if let Err(error) = sandbox.guest().ack(exec_id).await {
-        tracing::debug!(%exec_id, %error, "a finished command was not acknowledged");
+    if let Err(error) = sandbox.guest().release(exec_id).await {
+        tracing::debug!(%exec_id, %error, "a finished command was not released");
     }
 }
 
