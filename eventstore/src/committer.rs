@@ -189,7 +189,7 @@ impl Committer {
         }
         let store = self.shared.store().ok_or("the store is closed")?;
         let started = Instant::now();
-        let written = store.commit(group.writes).map_err(|e| e.to_string());
+        let written = store.commit(&group.writes).map_err(|e| e.to_string());
         let noted = written.and_then(|()| {
             self.head_file
                 .note(group.head)

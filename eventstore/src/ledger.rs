@@ -260,7 +260,10 @@ impl Ledger {
             created_at: genesis.created_at,
             vkey: genesis.vkey,
             head: shared.head(),
-            bytes_on_disk: files::bytes_under(&self.inner.dir),
+            bytes_on_disk: shared.store().map_or_else(
+                || files::bytes_under(&self.inner.dir),
+                |store| store.bytes_on_disk(),
+            ),
             sync_micros_p50: times.percentile(50),
             sync_micros_p99: times.percentile(99),
         }

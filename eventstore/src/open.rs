@@ -27,6 +27,7 @@ use crate::keys;
 use crate::rebuild::rebuild;
 use crate::shared::Shared;
 use crate::signing_key;
+use crate::store::SledStore;
 use crate::store::Store;
 use crate::store::StoreError;
 
@@ -46,14 +47,15 @@ pub(crate) fn open(
     environment: Environment,
 ) -> Result<Opened, OpenError> {
     let disk = Arc::clone(&environment.disk);
-    let store = Store::open(&options.dir, options.cache_bytes, Arc::clone(&disk))?;
+    let store = SledStore::open(&options.dir, options.cache_bytes, Arc::clone(&disk))?;
+    let store: Arc<dyn Store> = Arc::new(store);
     let blobs = BlobStore::open(&options.blobs_dir, disk)?;
     let noted = HeadFile::open(&options.dir)?;
-    let genesis = match read_genesis(&store)? {
+    let genesis = match read_genesis(&*store)? {
         Some(genesis) => genesis,
         None => found(
             options,
-            &store,
+            &*store,
             noted.as_ref().map(|(_, head)| *head),
             &environment,
         )?,
@@ -70,7 +72,7 @@ pub(crate) fn open(
             reason: "it is not the one that the head file was made for".to_owned(),
         });
     }
-    let rebuilt = rebuild(&store, &blobs, start.hash, noted_head, &mut observer)?;
+    let rebuilt = rebuild(&*store, &blobs, start.hash, noted_head, &mut observer)?;
     let head_file = match noted {
         Some((head_file, _)) => head_file,
         None => {
@@ -112,7 +114,7 @@ pub(crate) fn open(
 }
 
 /// The genesis in the store; `None` where the store is empty.
-fn read_genesis(store: &Store) -> Result<Option<Genesis>, OpenError> {
+fn read_genesis(store: &dyn Store) -> Result<Option<Genesis>, OpenError> {
     let damaged = |reason: &str| OpenError::GenesisDamaged {
         reason: reason.to_owned(),
     };
@@ -152,7 +154,7 @@ fn read_genesis(store: &Store) -> Result<Option<Genesis>, OpenError> {
 /// Begins a new ledger in an empty store.
 fn found(
     options: &LedgerOptions,
-    store: &Store,
+    store: &dyn Store,
     noted: Option<Head>,
     environment: &Environment,
 ) -> Result<Genesis, OpenError> {
@@ -193,7 +195,7 @@ fn found(
         (keys::FORMAT.to_vec(), format),
         (keys::GENESIS.to_vec(), genesis.encode()),
     ];
-    store.commit(writes).map_err(store_failed)?;
+    store.commit(&writes).map_err(store_failed)?;
     Ok(genesis)
 }
 
@@ -239,18 +241,18 @@ mod tests {
     }
 
     /// Founds a ledger, lets `change` at its store, and opens it again.
-    fn reopen_after(change: impl FnOnce(&Store)) -> Result<Ledger, OpenError> {
+    fn reopen_after(change: impl FnOnce(&dyn Store)) -> Result<Ledger, OpenError> {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path());
         drop(Ledger::open(options.clone(), Box::new(|_| {})).unwrap());
-        let store = Store::open(&options.dir, 8 << 20, Environment::default().disk).unwrap();
+        let store = SledStore::open(&options.dir, 8 << 20, Environment::default().disk).unwrap();
         change(&store);
         drop(store);
         Ledger::open(options, Box::new(|_| {}))
     }
 
-    fn set(key: &'static [u8], value: Vec<u8>) -> impl FnOnce(&Store) {
-        move |store| store.commit(vec![(key.to_vec(), value)]).unwrap()
+    fn set(key: &'static [u8], value: Vec<u8>) -> impl FnOnce(&dyn Store) {
+        move |store| store.commit(&[(key.to_vec(), value)]).unwrap()
     }
 
     #[test]
@@ -299,9 +301,7 @@ mod tests {
     fn a_record_that_is_no_event_of_this_chain_is_named() {
         let refused = reopen_after(|store| {
             let key = keys::event(fluxvm_verify::GlobalSeq::FIRST).to_vec();
-            store
-                .commit(vec![(key, vec![1, 0, 0, 9, 1, 2, 3])])
-                .unwrap();
+            store.commit(&[(key, vec![1, 0, 0, 9, 1, 2, 3])]).unwrap();
         });
         let Err(OpenError::Damaged { seq, .. }) = refused else {
             panic!("it opened")

@@ -47,7 +47,7 @@ type EventPage = Vec<Arc<RecordedEvent>>;
 ///
 /// `noted` is what the head file says: that event must be met on the way.
 pub(crate) fn rebuild(
-    store: &Store,
+    store: &dyn Store,
     blobs: &BlobStore,
     genesis: EventHash,
     noted: Option<Head>,
@@ -73,7 +73,7 @@ pub(crate) fn rebuild(
     fold.finish()
 }
 
-fn read_records(store: &Store, pages: &mpsc::SyncSender<Result<RecordPage, OpenError>>) {
+fn read_records(store: &dyn Store, pages: &mpsc::SyncSender<Result<RecordPage, OpenError>>) {
     let mut page = Vec::with_capacity(PAGE_EVENTS);
     let mut bytes = 0;
     for record in store.records(Position::START) {

@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) poison: watch::Sender<Option<String>>,
     pub(crate) sync_times: Mutex<SyncTimes>,
     /// None once the ledger is closed.
-    store: RwLock<Option<Arc<Store>>>,
+    store: RwLock<Option<Arc<dyn Store>>>,
     memory: RwLock<Memory>,
 }
 
@@ -51,7 +51,7 @@ impl Shared {
     pub(crate) fn new(
         genesis: Genesis,
         environment: Environment,
-        store: Store,
+        store: Arc<dyn Store>,
         blobs: BlobStore,
         memory: Memory,
         watermark: watch::Receiver<Head>,
@@ -63,7 +63,7 @@ impl Shared {
             watermark,
             poison: watch::Sender::new(None),
             sync_times: Mutex::default(),
-            store: RwLock::new(Some(Arc::new(store))),
+            store: RwLock::new(Some(store)),
             memory: RwLock::new(memory),
         }
     }
@@ -99,7 +99,7 @@ impl Shared {
         self.memory.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn store(&self) -> Option<Arc<Store>> {
+    pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {
         self.store
             .read()
             .unwrap_or_else(PoisonError::into_inner)

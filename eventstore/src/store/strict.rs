@@ -17,6 +17,7 @@
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::fs::TryLockError;
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::path::Path;
@@ -25,14 +26,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fluxvm_verify::GlobalSeq;
-use fluxvm_verify::Position;
 
+use super::Entries;
+use super::Store;
+use super::StoreError;
+use super::Write;
 use crate::OpenError;
 use crate::append::ATTACHMENT_BYTES_MAX;
 use crate::environment::Disk;
 use crate::files;
-use crate::keys;
 use crate::record::RECORD_BYTES_MAX;
 
 /// The size of sled's segments in bytes. Fixed when a ledger is created.
@@ -48,16 +50,8 @@ const CLOSE_TRY_INTERVAL: Duration = Duration::from_millis(2);
 const _: () = assert!(LEAF_ITEMS_MAX * RECORD_BYTES_MAX <= SEGMENT_BYTES / 4);
 const _: () = assert!(LEAF_ITEMS_MAX * ATTACHMENT_BYTES_MAX <= SEGMENT_BYTES / 4);
 
-/// What the store said when it failed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct StoreError(pub(crate) String);
-
-/// A key and its value, to be written.
-pub(crate) type Write = (Vec<u8>, Vec<u8>);
-
 /// The open store. The fields are dropped in their order: the files go last.
-pub(crate) struct Store {
+pub(crate) struct SledStore {
     db: sled::Db,
     files: Files,
     disk: Arc<dyn Disk>,
@@ -86,13 +80,13 @@ impl Drop for Files {
     }
 }
 
-impl Store {
+impl SledStore {
     /// Opens the store in `dir`, or creates it.
     pub(crate) fn open(
         dir: &Path,
         cache_bytes: u64,
         disk: Arc<dyn Disk>,
-    ) -> Result<Store, OpenError> {
+    ) -> Result<SledStore, OpenError> {
         files::create_private_dir(dir, &*disk).map_err(OpenError::io(dir))?;
         let lock = lock(dir)?;
         let config = sled::Config::new()
@@ -121,7 +115,7 @@ impl Store {
             db: db_file,
             _lock: lock,
         };
-        let store = Store {
+        let store = SledStore {
             db,
             files,
             disk,
@@ -141,15 +135,13 @@ impl Store {
         let parent = files::parent_of(&self.dir);
         files::sync_path(&parent, &*self.disk).map_err(OpenError::io(parent))
     }
+}
 
-    /// Writes all of `writes` or none of them, and returns once they are durable.
-    ///
-    /// After an error nothing is known about the store, and it must not be written to again: a
-    /// second sync after a failed one can succeed without the bytes being on the disk.
-    pub(crate) fn commit(&self, writes: Vec<Write>) -> Result<(), StoreError> {
+impl Store for SledStore {
+    fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
         let mut batch = sled::Batch::default();
         for (key, value) in writes {
-            batch.insert(key, value);
+            batch.insert(key.as_slice(), value.as_slice());
         }
         guarded(|| self.db.apply_batch(batch))?;
         guarded(|| self.db.flush())?;
@@ -158,42 +150,36 @@ impl Store {
             .map_err(|e| StoreError(format!("the database file does not sync: {e}")))
     }
 
-    /// The value under `key`.
-    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(guarded(|| self.db.get(key))?.map(Bytes::from_owner))
     }
 
-    /// Whether there is a value under `key`.
-    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
+    fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
         guarded(|| self.db.contains_key(key))
     }
 
-    /// The records behind `after`, in the order of their keys.
-    pub(crate) fn records(&self, after: Position) -> Records {
-        let first = keys::event(after.next_seq());
-        Records {
-            inner: Some(self.db.range(first.as_slice()..keys::EVENTS_END)),
-        }
+    fn range(&self, keys: Range<&[u8]>) -> Entries<'_> {
+        let inner = Some(self.db.range(keys));
+        Box::new(SledEntries { inner })
+    }
+
+    fn bytes_on_disk(&self) -> u64 {
+        files::bytes_under(&self.dir)
     }
 }
 
-/// The records of the store from some place on.
-pub(crate) struct Records {
+/// The entries of a range.
+struct SledEntries {
     inner: Option<sled::Iter>,
 }
 
-impl Iterator for Records {
-    type Item = Result<(GlobalSeq, Bytes), StoreError>;
+impl Iterator for SledEntries {
+    type Item = Result<(Bytes, Bytes), StoreError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let inner = self.inner.as_mut()?;
         match guarded(|| inner.next().transpose()) {
-            Ok(Some((key, value))) => Some(match keys::event_seq(&key) {
-                Some(seq) => Ok((seq, Bytes::from_owner(value))),
-                None => Err(StoreError(
-                    "a key among the events is not one of an event".into(),
-                )),
-            }),
+            Ok(Some((key, value))) => Some(Ok((Bytes::from_owner(key), Bytes::from_owner(value)))),
             Ok(None) => None,
             Err(e) => {
                 // What sled's iterator does after an error is not laid down.

@@ -1,0 +1,71 @@
+//! What the ledger asks of the storage below it.
+//!
+//! Keys and values, batches that are there as a whole or not at all, and a promise that what was
+//! committed survives the loss of power. Nothing above this module knows more, and so two quite
+//! different stores can stand below the same ledger: [`strict`] is the one in use, and whatever it
+//! answers, the plain one has to answer too.
+
+mod strict;
+
+use std::ops::Range;
+
+use bytes::Bytes;
+use fluxvm_verify::GlobalSeq;
+use fluxvm_verify::Position;
+
+pub(crate) use strict::SledStore;
+
+use crate::keys;
+
+/// What the store said when it failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct StoreError(pub(crate) String);
+
+/// A key and its value, to be written.
+pub(crate) type Write = (Vec<u8>, Vec<u8>);
+
+/// Keys and values in the order of the keys.
+pub(crate) type Entries<'a> = Box<dyn Iterator<Item = Result<(Bytes, Bytes), StoreError>> + 'a>;
+
+/// An open store. It is let go of when it is dropped.
+pub(crate) trait Store: Send + Sync {
+    /// Writes all of `writes` or none of them, and returns once they are durable.
+    ///
+    /// Of two writes to one key the later one counts. After an error nothing is known about the
+    /// store, and it must not be written to again: a second sync after a failed one can succeed
+    /// without the bytes being on the disk.
+    fn commit(&self, writes: &[Write]) -> Result<(), StoreError>;
+
+    /// The value under `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
+
+    /// Whether there is a value under `key`.
+    fn contains(&self, key: &[u8]) -> Result<bool, StoreError>;
+
+    /// What lies under the keys from the first one to the one before the second. Ends after an
+    /// error.
+    fn range(&self, keys: Range<&[u8]>) -> Entries<'_>;
+
+    /// The size of its files.
+    fn bytes_on_disk(&self) -> u64;
+}
+
+impl dyn Store + '_ {
+    /// The records behind `after`, in the order of their keys.
+    pub(crate) fn records(
+        &self,
+        after: Position,
+    ) -> impl Iterator<Item = Result<(GlobalSeq, Bytes), StoreError>> + '_ {
+        let first = keys::event(after.next_seq());
+        self.range(first.as_slice()..keys::EVENTS_END).map(|entry| {
+            let (key, value) = entry?;
+            match keys::event_seq(&key) {
+                Some(seq) => Ok((seq, value)),
+                None => Err(StoreError(
+                    "a key among the events is not one of an event".into(),
+                )),
+            }
+        })
+    }
+}
