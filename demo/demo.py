@@ -222,7 +222,7 @@ class Demo:
 
     def export(self):
         self.screen.heading("6. Proof: export, verify without the daemon, forge, verify again")
-        file = self.daemon.state.with_name(self.daemon.state.name + ".jsonl")
+        file = self.daemon.folder / "session.jsonl"
         shown = ["agent", "export", self.session[:8], "--out", str(file)]
         words = ["agent", "export", self.session, "--out", str(file), "--table"]
         done = self.fluxctl.run(*words, show=shown)
@@ -246,22 +246,15 @@ class Demo:
         self.claims.check("the daemon ends cleanly when asked to", code == 0, str(code))
 
     def verify(self, export):
-        try:
-            done = self.fluxctl.run("ledger", "verify", str(export), "--table")
-            self.claims.check("the export verifies, offline", done.returncode == 0)
-            seq, was, now = flip_one_byte(export)
-            self.screen.say(
-                f"One byte of event {seq} is changed in the file: {was!r} becomes {now!r}."
-            )
-            done = self.fluxctl.run("ledger", "verify", str(export), "--table")
-            report = json.loads(
-                self.fluxctl.quiet("ledger", "verify", str(export), "--json").stdout
-            )
-            named = {fault["seq"] for fault in report["faults"]}
-            found = done.returncode == 1 and named == {seq}
-            self.claims.check("the forgery is found, and the event is named", found, str(named))
-        finally:
-            export.unlink(missing_ok=True)
+        done = self.fluxctl.run("ledger", "verify", str(export), "--table")
+        self.claims.check("the export verifies, offline", done.returncode == 0)
+        seq, was, now = flip_one_byte(export)
+        self.screen.say(f"One byte of event {seq} is changed in the file: {was!r} becomes {now!r}.")
+        done = self.fluxctl.run("ledger", "verify", str(export), "--table")
+        report = json.loads(self.fluxctl.quiet("ledger", "verify", str(export), "--json").stdout)
+        named = {fault["seq"] for fault in report["faults"]}
+        found = done.returncode == 1 and named == {seq}
+        self.claims.check("the forgery is found, and the event is named", found, str(named))
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -280,7 +273,7 @@ class Demo:
                 self.daemon.stop()
         except Failed as error:
             troubles.append(str(error))
-        trouble = "" if troubles else self.daemon.remove_state()
+        trouble = "" if troubles else self.daemon.remove_folder()
         return troubles + ([trouble] if trouble else [])
 
 
@@ -317,7 +310,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="folder of the programs")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, interrupted)
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, interrupted)
     started = time.monotonic()
     demo = Demo(options.bin)
     problem = ""
@@ -328,6 +322,9 @@ def main():
     except KeyboardInterrupt:
         problem = "interrupted"
     finally:
+        # A second Ctrl-C must not leave behind what the first one is clearing away.
+        for name in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(name, signal.SIG_IGN)
         words = demo.daemon.last_words() if problem else ""
         troubles = demo.clean_up()
     seconds = time.monotonic() - started

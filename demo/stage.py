@@ -87,12 +87,13 @@ class Claims:
 
 
 class Daemon:
-    """A daemon with a state folder of its own that is thrown away at the end."""
+    """A daemon with a folder of its own, thrown away at the end: state, log and what is exported."""
 
     def __init__(self, bin_dir):
         self.program = bin_dir / "fluxvmd"
-        self.state = pathlib.Path(tempfile.mkdtemp(prefix="fluxvm-demo-"))
-        self.log_path = self.state.with_name(self.state.name + ".log")
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="fluxvm-demo-"))
+        self.state = self.folder / "state"
+        self.log_path = self.folder / "daemon.log"
         self.process = None
         self.url = None
 
@@ -175,8 +176,8 @@ class Daemon:
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def remove_state(self):
-        """Removes the state folder; the answer is what could not be removed."""
+    def remove_folder(self):
+        """Removes all of it; the answer is what could not be removed."""
 
         def writable_then_again(function, path, _error):
             os.chmod(os.path.dirname(path), 0o700)
@@ -184,10 +185,9 @@ class Daemon:
             function(path)
 
         try:
-            shutil.rmtree(self.state, onerror=writable_then_again)
-            self.log_path.unlink(missing_ok=True)
+            shutil.rmtree(self.folder, onerror=writable_then_again)
         except OSError as error:
-            return f"{self.state} could not be removed: {error}"
+            return f"{self.folder} could not be removed: {error}"
         return ""
 
 
