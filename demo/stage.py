@@ -87,7 +87,7 @@ class Claims:
 
 
 class Daemon:
-    """A daemon with a folder of its own, thrown away at the end: state, log and what is exported."""
+    """A daemon, and a folder of its own for all that is written, which goes at the end."""
 
     def __init__(self, bin_dir):
         self.program = bin_dir / "fluxvmd"
