@@ -133,3 +133,20 @@ fn resident_bytes() -> Option<u64> {
     let kibibytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_caller_chooses_a_label() {
+        let brew = Method::from_bytes(b"BREW").expect("a method");
+        assert_eq!(known_method(&brew), "other");
+        assert_eq!(known_method(&Method::DELETE), "DELETE");
+    }
+
+    #[test]
+    fn the_daemon_knows_how_much_memory_it_holds() {
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 1024 * 1024));
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -84,7 +85,7 @@ pub(crate) enum SettingsError {
     #[error("neither $XDG_STATE_HOME nor $HOME names a folder; name one with --state-dir")]
     NoStateDir,
     /// A program of ours is not where it should be.
-    #[error("{name} was not found at {}; build it with `make build`, or name it with {option}",
+    #[error("{name}, a program, was not found at {}; build it with `make build`, or name it with {option}",
         looked.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     NoProgram {
         /// Its name.
@@ -195,12 +196,17 @@ fn program(
     (name, option): (&'static str, &'static str),
 ) -> Result<PathBuf, SettingsError> {
     let looked = named.map_or(usual, |named| vec![named]);
-    let found = looked.iter().find(|path| path.is_file()).cloned();
+    let found = looked.iter().find(|path| is_program(path)).cloned();
     found.ok_or(SettingsError::NoProgram {
         name,
         option,
         looked,
     })
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path)
+        .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]
@@ -218,7 +224,10 @@ mod tests {
             let folder = tempfile::tempdir().expect("folder");
             std::fs::create_dir(folder.path().join("guest")).expect("guest");
             for name in ["guest/microvms-agentd", "fluxvm-procbox"] {
-                std::fs::write(folder.path().join(name), "").expect("program");
+                let path = folder.path().join(name);
+                std::fs::write(&path, "").expect("program");
+                let mode = std::fs::Permissions::from_mode(0o755);
+                std::fs::set_permissions(&path, mode).expect("mode");
             }
             Self { folder }
         }
