@@ -40,10 +40,11 @@ const PLAIN: &str = "redirect_dir=nofollow,metacopy=off,index=off";
 /// The same in an ordinary user's namespace, where it is the only way and may not be spelled out.
 const PLAIN_SINGLE_USER: &str = "userxattr,index=off";
 
-/// Mounts the scratch tmpfs in the sandbox's folder and goes there.
+/// Mounts the scratch tmpfs beside the sandbox's folder and goes there. All launchers mount at the
+/// same place, each in a namespace of its own.
 pub(crate) fn enter_scratch(folder: &Path) -> Result<(), Failure> {
     let what = || format!("a scratch file system in {}", folder.display());
-    let point = folder.join(MOUNT_POINT);
+    let point = folder.parent().unwrap_or(folder).join(MOUNT_POINT);
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(
         Some("fluxvm"),
@@ -60,13 +61,23 @@ pub(crate) fn enter_scratch(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Something in the sandbox's folder, seen from the scratch tmpfs. The folder is named after an id.
+fn own(request: &LaunchRequest, name: &str) -> String {
+    let folder = request
+        .folder
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    format!("../{folder}/{name}")
+}
+
 /// Mounts the whole root, device nodes included.
 pub(crate) fn build_root(
     request: &LaunchRequest,
     pid: u32,
     facts: &mut LaunchFacts,
 ) -> Result<(), Failure> {
-    let skeleton = format!("../../{}", request.skeleton);
+    let skeleton = format!("../{}", request.skeleton);
     let mut lowers = vec![skeleton.clone()];
     match &request.lower {
         Lower::HostRoot => {
@@ -78,7 +89,7 @@ pub(crate) fn build_root(
     }
     at(CreateStage::RootOverlay)?;
     name_host(request)?;
-    let (upper, work) = (format!("../{UPPER}"), format!("../{WORK}"));
+    let (upper, work) = (own(request, UPPER), own(request, WORK));
     overlay(request, ROOT, &lowers, &upper, &work).stage(CreateStage::RootOverlay, || {
         "mounting the root overlay".into()
     })?;
@@ -101,8 +112,8 @@ fn name_host(request: &LaunchRequest) -> Result<(), Failure> {
         Lower::HostRoot | Lower::Image(_) => None,
     };
     let etc = match etc {
-        Some(number) => format!("../{GRAFTS}/{number}/upper"),
-        None => format!("../{UPPER}/etc"),
+        Some(number) => own(request, &format!("{GRAFTS}/{number}/upper")),
+        None => own(request, &format!("{UPPER}/etc")),
     };
     fs::create_dir_all(&etc).stage(CreateStage::RootOverlay, what)?;
     let name = &request.hostname;
@@ -249,8 +260,8 @@ fn graft(
     let relative = relative.to_str().ok_or_else(refused)?;
     let target = format!("{ROOT}/{relative}");
     let (upper, work) = (
-        format!("../{GRAFTS}/{number}/upper"),
-        format!("../{GRAFTS}/{number}/work"),
+        own(request, &format!("{GRAFTS}/{number}/upper")),
+        own(request, &format!("{GRAFTS}/{number}/work")),
     );
     for made in [&upper, &work] {
         fs::create_dir_all(made).stage(CreateStage::LowerLayers, what)?;

@@ -180,7 +180,7 @@ fn start_in_folder(
     let mut record =
         record(engine, spec, &skeleton, &lower).map_err(in_folder("reading the boot's id"))?;
     record
-        .write(&folder.path)
+        .write_first(&folder.path)
         .map_err(in_folder("writing its record"))?;
     let log = folder.create_log().map_err(in_folder("making its log"))?;
     let copy = log.try_clone().map_err(in_folder("sharing its log"))?;

@@ -20,7 +20,7 @@ use super::record::Record;
 use super::remove::{Remains, left_in_trash};
 use super::skeleton::{self, Below};
 use super::tree::remove_tree;
-use super::wire::{LaunchFacts, Lower, Users};
+use super::wire::{LaunchFacts, Lower, MOUNT_POINT, Users};
 use crate::capabilities::{Capabilities, Network, UserNamespace};
 use crate::error::{CreateError, CreateFault, CreateStage, ProbeError};
 use crate::spec::{ImageRef, SandboxId, SandboxSpec};
@@ -51,6 +51,7 @@ impl Engine {
         options.images_dir = usable_folder(&options.images_dir)?;
         options.secrets_dir = usable_folder(&options.secrets_dir)?;
         usable_folder(&agents_dir(&options.secrets_dir))?;
+        usable_folder(&options.sandboxes_dir.join(MOUNT_POINT))?;
         let (base, count) = (options.uid_base, options.uid_count);
         if base == 0 || count < 2 || base.checked_add(count).is_none() {
             return Err(ProbeError::UserRange { base, count });

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use agentd_client::AgentToken;
 
 use super::skeleton::give_to_root;
-use super::wire::{GRAFTS, MOUNT_POINT, UPPER, Users, WORK};
+use super::wire::{GRAFTS, UPPER, Users, WORK};
 use crate::spec::SandboxId;
 
 const SOCKET: &str = "agentd.sock";
@@ -47,8 +47,8 @@ impl Folder {
 
     /// Makes what an overlay needs.
     pub(super) fn create_layers(&self, users: Users) -> io::Result<()> {
-        for name in [MOUNT_POINT, GRAFTS] {
-            private_folder(&self.path.join(name))?;
+        if matches!(users, Users::Single { .. }) {
+            private_folder(&self.path.join(GRAFTS))?;
         }
         for name in [UPPER, WORK] {
             let place = self.path.join(name);

@@ -48,6 +48,12 @@ impl Record {
         FORMAT
     }
 
+    /// Writes the first record: there is none that it could damage, and nothing runs yet.
+    pub(super) fn write_first(&self, folder: &Path) -> io::Result<()> {
+        let text = serde_json::to_vec(self).map_err(io::Error::other)?;
+        fs::write(folder.join(RECORD), text)
+    }
+
     /// Replaces the record in one step. It is not synced: no sandbox outlives the machine's uptime,
     /// and within it the page cache is as good as the disk.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
@@ -64,6 +70,10 @@ impl Record {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
+        // The first record's file exists a moment before its text does, and nothing runs then.
+        if length == 0 {
+            return Ok(None);
+        }
         if length > RECORD_BYTES_MAX {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,

@@ -38,8 +38,8 @@ pub const DEVICE_NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom"
 pub const UPPER: &str = "upper";
 /// The overlay's scratch folder.
 pub const WORK: &str = "work";
-/// Where the launcher mounts, in a namespace of its own.
-pub const MOUNT_POINT: &str = "mnt";
+/// Where launchers mount, beside the sandboxes' folders and each in a namespace of its own.
+pub const MOUNT_POINT: &str = ".mnt";
 /// The uppers of grafted folders, numbered.
 pub const GRAFTS: &str = "grafts";
 
