@@ -34,6 +34,10 @@ pub(super) struct Context {
     pub(super) tenant: Option<String>,
     pub(super) sandbox_id: SandboxId,
     pub(super) backend: String,
+    /// The engine can hold a sandbox to a share of the CPUs.
+    pub(super) cpu_limit: bool,
+    /// The engine can hold a sandbox to an amount of memory.
+    pub(super) memory_limit: bool,
 }
 
 /// Compiles the request into what will be recorded. Pure.
@@ -49,7 +53,7 @@ pub(super) fn decide(
         ));
     }
     let workspace = compile_workspace(request.workspace)?;
-    let runtime = compile_runtime(request.runtime)?;
+    let runtime = compile_runtime(request.runtime, &context)?;
     let policy = compile_policy(request.policy)?;
     let expires_at = expires_at(request.ttl_seconds, context.now)?;
     Ok(SessionCreateStarted {
@@ -174,7 +178,10 @@ fn check_git_url(url: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn compile_runtime(request: RuntimeRequest) -> Result<RuntimeRecord, CommandError> {
+fn compile_runtime(
+    request: RuntimeRequest,
+    context: &Context,
+) -> Result<RuntimeRecord, CommandError> {
     if request.host_gpu {
         return Err(unenforceable(
             "runtime.host_gpu",
@@ -207,6 +214,17 @@ fn compile_runtime(request: RuntimeRequest) -> Result<RuntimeRecord, CommandErro
             field: "runtime.memory_mb",
             message,
         });
+    }
+    // A limit that nothing holds anyone to would be a promise that is not kept.
+    if request.cpus.is_some() && !context.cpu_limit {
+        return Err(unenforceable(
+            "runtime.cpus",
+            "this host gives the daemon no CPU control group",
+        ));
+    }
+    if request.memory_mb.is_some() && !context.memory_limit {
+        let message = "this host gives the daemon no memory control group";
+        return Err(unenforceable("runtime.memory_mb", message));
     }
     Ok(RuntimeRecord {
         image: request.image,
@@ -297,6 +315,8 @@ mod tests {
             tenant: None,
             sandbox_id: SandboxId(Uuid::nil()),
             backend: "procbox".into(),
+            cpu_limit: true,
+            memory_limit: false,
         };
         let text = match decide(request, context) {
             Ok(asked) => serde_json::to_string(&asked).unwrap(),
@@ -403,6 +423,12 @@ mod tests {
             |request| request.workspace.mode = Some("readonly".into()),
             &expect![
                 "not_enforceable: workspace.mode: this mode is not enforced by this version; leave it out or say `clone`"
+            ],
+        );
+        check(
+            |request| request.runtime.memory_mb = Some(64),
+            &expect![
+                "not_enforceable: runtime.memory_mb: this host gives the daemon no memory control group"
             ],
         );
         check(

@@ -39,11 +39,14 @@ pub(crate) async fn create(
     request: CreateSession,
 ) -> Result<Session, CommandError> {
     let started_at = Instant::now();
+    let engine = inner.backend.capabilities();
     let context = decide::Context {
         now: inner.clock.now(),
         tenant: caller.tenant.clone(),
         sandbox_id: SandboxId(Uuid::new_v4()),
         backend: inner.backend.name().to_owned(),
+        cpu_limit: engine.cpu_limit,
+        memory_limit: engine.memory_limit,
     };
     let require_ready = request.workspace.require_ready;
     let asked = decide::decide(request, context)?;
@@ -76,7 +79,7 @@ pub(crate) async fn create(
         agent: asked.agent,
         sandbox_id: asked.sandbox_id,
         backend: asked.backend,
-        capabilities: capabilities(&inner.backend.capabilities()),
+        capabilities: capabilities(&engine),
         workspace_note,
         duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
