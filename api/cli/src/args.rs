@@ -102,7 +102,8 @@ pub(crate) enum Agent {
     Timeline(SessionArg),
     /// Show a session's events as the ledger holds them
     Events(EventsArgs),
-    /// Run a session's recorded commands again, in another session
+    /// Run a session's recorded commands again, in another session; exits with 1 when one of them
+    /// ended otherwise or did not run
     Replay(ReplayArgs),
     /// Write a session's events as JSONL that can be verified without the daemon
     Export(ExportArgs),

@@ -12,7 +12,8 @@ use crate::error::CliError;
 use crate::error::EXIT_FAILED;
 use crate::render;
 
-/// Runs the recorded commands again; exit code 1 when one ended otherwise than recorded.
+/// Runs the recorded commands again; exit code 1 when one ended otherwise than recorded
+/// or did not run.
 pub(super) fn run(context: &Context, args: &ReplayArgs) -> Result<u8, CliError> {
     let client = context.client()?;
     let source = sessions::resolve(&client, &args.session.id)?;

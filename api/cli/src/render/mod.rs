@@ -122,13 +122,13 @@ pub(crate) fn time(text: &str) -> Option<DateTime<Utc>> {
         .map(|at| at.to_utc())
 }
 
-/// How long ago, or how long until, in one unit: `5s`, `12m`, `3h`, `9d`.
+/// How long ago, or how long until: `5s`, `12m`, `1h59m`, `9d`.
 pub(crate) fn distance(from: DateTime<Utc>, to: DateTime<Utc>) -> String {
     let seconds = (to - from).num_seconds().max(0);
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3_600 => format!("{}m", seconds / 60),
-        3_600..86_400 => format!("{}h", seconds / 3_600),
+        3_600..86_400 => format!("{}h{:02}m", seconds / 3_600, seconds % 3_600 / 60),
         _ => format!("{}d", seconds / 86_400),
     }
 }

@@ -33,12 +33,13 @@ pub(crate) fn render(answer: &Value, style: Style) -> String {
     parts.join("\n\n")
 }
 
-/// True when a step that ran ended with another exit code than the recorded one, or when a step
-/// could not be run at all.
+/// True when a step ended with another exit code than the recorded one or did not run: then the
+/// replay does not show that the history holds.
 pub(crate) fn differs(answer: &Value) -> bool {
-    items(answer, "steps")
-        .iter()
-        .any(|step| same(step, "exit_code") == Some(false) || error_of(step).is_some())
+    !is_dry_run(answer)
+        && items(answer, "steps")
+            .iter()
+            .any(|step| same(step, "exit_code") != Some(true))
 }
 
 fn is_dry_run(answer: &Value) -> bool {
@@ -118,9 +119,20 @@ fn summary(answer: &Value, steps: &[Value]) -> String {
     } else {
         format!("other output in step {}", differing.join(", "))
     };
+    let failed = steps.iter().any(|step| error_of(step).is_some());
     let stopped = match string(answer, "stopped_because") {
         "" => String::new(),
-        reason => format!("\nStopped at seq {}: {reason}", text(answer, "/stopped_at")),
+        reason => {
+            let hint = if failed || ran == steps.len() {
+                ""
+            } else {
+                " (--keep-going runs the rest)"
+            };
+            format!(
+                "\nStopped at seq {}: {reason}{hint}",
+                text(answer, "/stopped_at")
+            )
+        }
     };
     format!(
         "{} run again, {same_exit} with the recorded exit code, {output}.{stopped}",
@@ -200,7 +212,7 @@ mod tests {
             4  15   0              -     -          -            -      ls
 
             3 steps run again, 2 with the recorded exit code, other output in step 2.
-            Stopped at seq 13: exit code 2
+            Stopped at seq 13: exit code 2 (--keep-going runs the rest)
 
             SEQ  NOT RUN AGAIN  WHY
             20   file.write     not a command"#]]
