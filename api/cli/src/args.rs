@@ -28,7 +28,7 @@ Exit codes:
 
 /// Sessions for AI agents, and the ledger that remembers what they did.
 #[derive(Debug, Parser)]
-#[command(name = "fluxctl", version, about, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "fluxctl", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Cli {
     /// Where and how to talk to the daemon.
     #[command(flatten)]

@@ -70,14 +70,17 @@ pub(crate) fn discover(global: &Global, surroundings: &Surroundings) -> Result<E
         Some(dir) => read_state_dir(dir).transpose(),
         None => first_living(&surroundings.state_dirs()),
     };
-    let Some(server) = &global.server else {
+    // A variable that is set to nothing says nothing.
+    let said = |option: &Option<String>| option.clone().filter(|text| !text.is_empty());
+    let (server, server_token) = (said(&global.server), said(&global.server_token));
+    let Some(server) = server else {
         let looked = match &global.state_dir {
             Some(dir) => vec![dir.clone()],
             None => surroundings.state_dirs(),
         };
         let state = found.ok_or(CliError::NoDaemon { looked })??;
-        let token = match &global.server_token {
-            Some(token) => Some(token.clone()),
+        let token = match server_token {
+            Some(token) => Some(token),
             None => state.read_token()?,
         };
         return Ok(Endpoint {
@@ -85,9 +88,9 @@ pub(crate) fn discover(global: &Global, surroundings: &Surroundings) -> Result<E
             token,
         });
     };
-    let url = plain_url(server)?;
-    let token = match (&global.server_token, found) {
-        (Some(token), _) => Some(token.clone()),
+    let url = plain_url(&server)?;
+    let token = match (server_token, found) {
+        (Some(token), _) => Some(token),
         (None, Some(Ok(state))) if state.url == url => state.read_token()?,
         (None, _) => None,
     };
