@@ -78,6 +78,12 @@ impl Daemon {
         &self.token_file
     }
 
+    /// Its state folder.
+    #[must_use]
+    pub fn state_dir(&self) -> &Path {
+        &self.state
+    }
+
     /// Its process.
     ///
     /// # Panics
@@ -224,6 +230,8 @@ impl Drop for Daemon {
             return self.clear_away();
         }
         self.remove_everything();
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        assert!(!log.contains("panicked at"), "the daemon panicked:\n{log}");
         self.signal(Signal::SIGTERM);
         let ended = self.wait();
         assert_eq!(

@@ -61,6 +61,7 @@ pub fn open_offline(state: &Path) -> Vec<Arc<RecordedEvent>> {
         signing_key_file: state.join("secrets/ledger-signing-key"),
         origin: String::from("offline"),
         cache_bytes: CACHE_BYTES,
+        archive: None,
     };
     let seen: Arc<Mutex<Vec<Arc<RecordedEvent>>>> = Arc::default();
     let into = Arc::clone(&seen);

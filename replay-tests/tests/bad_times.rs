@@ -3,8 +3,11 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
+use std::time::Instant;
 
 use fluxvm_replay_tests::Api;
 use fluxvm_replay_tests::Daemon;
@@ -219,6 +222,125 @@ fn what_writes_for_ever_is_ended_at_its_limit() {
     assert_eq!(answer["timed_out"], true);
     assert!(written > KEPT_BYTES, "{written}");
     assert_eq!(daemon.api().exec(&id, "echo ok").text(), "ok\n");
+}
+
+#[test]
+fn a_caller_that_goes_away_does_not_end_its_command() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let id = api.create();
+    assert_eq!(api.exec(&id, "mkfifo go").exit_code, 0);
+    let mut stream = api.stream(&id, "", None);
+    stream.until("exec");
+    let host = api.url().strip_prefix("http://").expect("an address");
+    let mut caller = TcpStream::connect(host).expect("a connection");
+    let body = r#"{"command":"read word <go; echo $word"}"#;
+    let token = api.token().expect("a token");
+    write!(
+        caller,
+        "POST {SESSIONS}/{id}/exec HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {token}\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("sent");
+    stream.until("exec.started");
+    drop(caller);
+    assert_eq!(api.exec(&id, "echo on >go").exit_code, 0);
+    let outcome = loop {
+        let frame = stream.next_frame();
+        if frame.data["data"]["command"] == "read word <go; echo $word" {
+            break frame;
+        }
+    };
+    assert_eq!(
+        (outcome.kind(), &outcome.data["data"]["exit_code"]),
+        ("exec", &json!(0))
+    );
+    assert_eq!(outcome.data["data"]["stdout"]["bytes"], 3);
+}
+
+#[test]
+fn a_guest_that_does_not_move_can_still_be_deleted() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let id = daemon.api().create();
+    kill(Pid::from_raw(daemon.guest_pid(&id)), Signal::SIGSTOP).expect("its first process");
+    let started = Instant::now();
+    daemon.api().remove(&id);
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(daemon.census().is_empty(), "{:#?}", daemon.census());
+}
+
+#[test]
+fn a_guest_that_does_not_move_does_not_hold_up_a_start() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let (stuck, well) = (daemon.api().create(), daemon.api().create());
+    let guest = Pid::from_raw(daemon.guest_pid(&stuck));
+    daemon.kill9();
+    kill(guest, Signal::SIGSTOP).expect("its first process");
+    let daemon = Daemon::start(&state);
+    assert_eq!(daemon.api().exec(&well, "echo ok").text(), "ok\n");
+    let status = daemon.api().session(&stuck)["status"].clone();
+    assert!(status == "running" || status == "gone", "{status}");
+}
+
+#[test]
+fn a_fork_bomb_stays_in_its_session() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let id = api.create();
+    if api.session(&id)["capabilities"]["process_limit"] != true {
+        println!("skipped: this machine has no limit on processes to enforce");
+        return;
+    }
+    let other = api.create();
+    let running = thread::spawn({
+        let (api, id) = (api.clone(), id.clone());
+        move || api.exec_within(&id, 2.0, "b() { b | b & }; b; sleep 300")
+    });
+    assert_eq!(
+        api.exec(&other, "echo ok").text(),
+        "ok\n",
+        "nobody else is touched"
+    );
+    let answer = running.join().expect("an answer");
+    assert!(
+        answer.timed_out() || answer.exit_code != 0,
+        "{}",
+        answer.json
+    );
+    assert_eq!(
+        api.exec(&id, "echo ok").text(),
+        "ok\n",
+        "nothing of it is left"
+    );
+}
+
+#[test]
+fn memory_beyond_the_limit_ends_the_command_and_not_the_session() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let id = api.create_with(&json!({"agent": "a", "runtime": {"memory_mb": 64}}));
+    if api.session(&id)["capabilities"]["memory_limit"] != true {
+        println!("skipped: this machine has no limit on memory to enforce");
+        return;
+    }
+    let answer = api.exec_within(&id, 20.0, "head -c 512M /dev/zero | tail -c 512M | wc -c");
+    assert_ne!(
+        answer.text(),
+        "536870912\n",
+        "it cannot have held that much"
+    );
+    assert_eq!(api.exec(&id, "echo ok").text(), "ok\n");
+    assert_eq!(api.session(&id)["status"], "running");
 }
 
 /// A file system of its own for the state, seen by this thread and the daemons that it starts only.

@@ -331,6 +331,8 @@ fn c20_what_cannot_be_run_is_a_typed_answer() {
     for command in ["", " \t\n", "a\0b", &"x".repeat(200 * 1024)] {
         assert_eq!(refused(command), "invalid_field", "{command:.60}");
     }
+    let large = json!({"command": "x".repeat(2 * 1024 * 1024)});
+    let _ = api.try_exec(&id, &large).error(413);
     assert_eq!(
         api.session(&id)["in_flight"],
         json!([]),

@@ -1,6 +1,7 @@
 //! The cases that break products like this one, as far as they are about making and deleting sessions,
 //! once, twice and at once. Each test carries the number of its case.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::TcpStream;
 use std::thread;
@@ -87,10 +88,6 @@ fn c12_a_dropped_reply_and_five_retries_at_once_make_one_sandbox() {
         "at most one of them was the first"
     );
     assert_eq!(api.sessions().len(), 1);
-    assert_eq!(
-        daemon.census().cgroups.len().min(1),
-        daemon.census().cgroups.len().min(1)
-    );
     let made = std::fs::read_dir(state.root().join("sandboxes"))
         .expect("folder")
         .flatten();
@@ -305,6 +302,70 @@ fn c48_deletions_and_commands_at_once_are_each_done_or_refused_with_a_reason() {
             "{kinds:?}"
         );
     }
+}
+
+#[test]
+fn twenty_sessions_made_at_once_are_twenty_sandboxes_and_are_deleted_at_once() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let made: Vec<_> = (0..20)
+        .map(|number| {
+            let api = daemon.api().clone();
+            thread::spawn(move || {
+                let id = api.create();
+                assert_eq!(api.exec(&id, &format!("echo {number} >own")).exit_code, 0);
+                (number, id)
+            })
+        })
+        .collect();
+    let made: Vec<(usize, String)> = made
+        .into_iter()
+        .map(|it| it.join().expect("made"))
+        .collect();
+    for (number, id) in &made {
+        assert_eq!(
+            daemon.api().exec(id, "cat own").text(),
+            format!("{number}\n")
+        );
+    }
+    let guests: BTreeSet<i32> = made.iter().map(|(_, id)| daemon.guest_pid(id)).collect();
+    assert_eq!((guests.len(), daemon.api().sessions().len()), (20, 20));
+    let started = Instant::now();
+    let deleted: Vec<_> = made
+        .into_iter()
+        .map(|(_, id)| {
+            let api = daemon.api().clone();
+            thread::spawn(move || api.remove(&id))
+        })
+        .collect();
+    deleted
+        .into_iter()
+        .for_each(|it| it.join().expect("deleted"));
+    assert!(started.elapsed() < DELETED_WITHIN);
+    assert!(daemon.census().is_empty(), "{:#?}", daemon.census());
+}
+
+#[test]
+fn if_match_refuses_what_was_decided_on_another_revision() {
+    let daemon = shared();
+    let api = daemon.api();
+    let id = api.create();
+    let revision = api.session(&id)["revision"].as_u64().expect("a revision");
+    let path = format!("{SESSIONS}/{id}");
+    let delete = |tag: &str| api.send("DELETE", &path, &[("if-match", tag)], &[]);
+    assert_eq!(
+        delete(&(revision + 1).to_string()).error(412),
+        "revision_differs"
+    );
+    let _ = delete("x").error(400);
+    assert_eq!(api.exec(&id, "true").exit_code, 0);
+    assert_eq!(
+        api.session(&id)["revision"],
+        revision,
+        "a command does not change it"
+    );
+    assert_eq!(delete(&revision.to_string()).status, 204);
+    assert_eq!(delete("*").status, 204);
 }
 
 #[test]

@@ -4,10 +4,18 @@
 use std::thread;
 
 use fluxvm_replay_tests::Api;
+use fluxvm_replay_tests::Daemon;
+use fluxvm_replay_tests::EventStream;
 use fluxvm_replay_tests::Frame;
 use fluxvm_replay_tests::SESSIONS;
+use fluxvm_replay_tests::State;
+use fluxvm_replay_tests::eventually;
 use fluxvm_replay_tests::shared;
+use nix::sys::signal::Signal;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde_json::Value;
+use serde_json::json;
 
 fn seqs(frames: &[Frame]) -> Vec<u64> {
     frames
@@ -22,6 +30,16 @@ fn recorded(api: &Api, id: &str) -> Vec<u64> {
         .iter()
         .map(|event| event["seq"].as_u64().expect("seq"))
         .collect()
+}
+
+/// The two events of a command: its start and its outcome. Others may write between them.
+fn both_of(api: &Api, id: &str, outcome: u64) -> [u64; 2] {
+    let events = api.events(id);
+    let event = events
+        .iter()
+        .find(|event| event["seq"] == outcome)
+        .expect("the outcome is recorded");
+    [event["data"]["op"].as_u64().expect("its start"), outcome]
 }
 
 #[test]
@@ -100,7 +118,7 @@ fn last_event_id_resumes_exactly_behind_it() {
     let mut stream = api.stream(&id, "", Some(last));
     let answer = api.exec(&id, "true");
     let next = stream.until("exec");
-    assert_eq!(seqs(&next), [answer.seq - 1, answer.seq]);
+    assert_eq!(seqs(&next), both_of(api, &id, answer.seq));
     api.remove(&id);
 }
 
@@ -114,7 +132,7 @@ fn last_event_id_wins_over_since_and_may_name_another_streams_event() {
     let second = api.exec(&id, "true");
     let mut stream = api.stream(&id, "?since=1970-01-01T00:00:00Z", Some(between.seq));
     let frames = stream.until("exec");
-    assert_eq!(seqs(&frames), [second.seq - 1, second.seq]);
+    assert_eq!(seqs(&frames), both_of(api, &id, second.seq));
     assert!(first.seq < between.seq);
     api.remove(&id);
     api.remove(&other);
@@ -153,7 +171,7 @@ fn since_is_exclusive_in_the_stream_and_in_the_listing() {
         .copied()
         .filter(|seq| *seq > first.seq)
         .collect();
-    assert_eq!(newer, [second.seq - 1, second.seq]);
+    assert_eq!(newer, both_of(api, &id, second.seq));
     assert!(listed.first() >= Some(&first.seq), "{listed:?}");
     assert_eq!(streamed.last(), listed[..streamed.len()].last());
     api.remove(&id);
@@ -215,4 +233,67 @@ fn the_rules_of_the_question_are_checked() {
         assert_eq!(answer.error(404), "session_not_found", "{path}");
     }
     api.remove(&id);
+}
+
+/// Reads a stream that must end by itself, and answers with the code that it ends with.
+fn ends_with(stream: EventStream, last_kind: &str) -> String {
+    let frames = stream.rest();
+    let (end, events) = frames.split_last().expect("it says why");
+    assert_eq!(end.event, "error", "{frames:#?}");
+    assert!(
+        events.iter().any(|frame| frame.kind() == last_kind),
+        "{frames:#?}"
+    );
+    end.data["code"].as_str().expect("a code").to_owned()
+}
+
+#[test]
+fn a_stream_ends_when_its_session_has_expired_or_is_gone() {
+    let daemon = shared();
+    let api = daemon.api();
+    let expired = api.create_with(&json!({"agent": "a", "ttl_seconds": 1}));
+    let stream = api.stream(&expired, "", None);
+    eventually("it expires", || {
+        (api.session(&expired)["status"] == "expired").then_some(())
+    });
+    let of_expired = ends_with(stream, "session.expire");
+
+    let gone = api.create();
+    let stream = api.stream(&gone, "", None);
+    kill(Pid::from_raw(daemon.guest_pid(&gone)), Signal::SIGKILL).expect("its first process");
+    let of_gone = ends_with(stream, "sandbox.gone");
+    assert_ne!(of_expired, of_gone, "the code says which");
+    api.remove(&expired);
+    api.remove(&gone);
+}
+
+#[test]
+fn sixty_four_streams_are_served_and_one_more_is_told_so() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let id = api.create();
+    let mut streams: Vec<EventStream> = (0..64).map(|_| api.stream(&id, "", None)).collect();
+    let path = format!("{SESSIONS}/{id}/events/stream");
+    let _ = api.get(&path).error(429);
+    let answer = api.exec(&id, "true");
+    for stream in &mut streams {
+        assert_eq!(
+            stream.until("exec").last().map(Frame::seq),
+            Some(answer.seq)
+        );
+    }
+    daemon.remove_everything();
+    for stream in streams {
+        assert_eq!(
+            stream
+                .rest()
+                .last()
+                .map(|frame| frame.event.clone())
+                .as_deref(),
+            Some("error")
+        );
+    }
+    let late = api.stream(&id, "", None).rest();
+    assert!(!late.is_empty(), "there is room again");
 }

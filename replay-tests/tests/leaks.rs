@@ -24,7 +24,8 @@ fn two_hundred_commands_leave_the_machine_as_it_was() {
     };
     let before = counts();
     for _ in 0..200 {
-        assert_eq!(daemon.api().exec(&id, "true").exit_code, 0);
+        let ran = daemon.ctl().run(&["agent", "exec", &id, "--", "true"]);
+        assert_eq!(ran.code, 0, "{}", ran.errors());
     }
     // A connection to the guest may be on its way out when the last answer is here.
     eventually("everything is as before", || {
@@ -36,6 +37,8 @@ fn two_hundred_commands_leave_the_machine_as_it_was() {
         "3\n",
         "the guest daemon, which is two, and this shell"
     );
+    assert_eq!(daemon.ctl().run(&["agent", "rm", &id]).code, 0);
+    assert!(daemon.census().is_empty(), "{:#?}", daemon.census());
 }
 
 #[test]
