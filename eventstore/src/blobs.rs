@@ -36,6 +36,7 @@ use serde::de::Error as _;
 use crate::OpenError;
 use crate::environment::Disk;
 use crate::files;
+use crate::store::StoreError;
 
 /// The largest blob in bytes: it is in memory as a whole when it is put and when it is read.
 pub const BLOB_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -147,6 +148,9 @@ pub(crate) enum PutError {
     Sync(io::Error),
 }
 
+/// The folder of the files that are not finished.
+const UNFINISHED: &str = "tmp";
+
 /// The folder of the blobs.
 pub(crate) struct BlobStore {
     dir: PathBuf,
@@ -159,7 +163,7 @@ impl BlobStore {
     ///
     /// Only whoever holds the ledger's lock may call this.
     pub(crate) fn open(dir: &Path, disk: Arc<dyn Disk>) -> Result<BlobStore, OpenError> {
-        let unfinished = dir.join("tmp");
+        let unfinished = dir.join(UNFINISHED);
         files::create_private_dir(&unfinished, &*disk).map_err(OpenError::io(&unfinished))?;
         let entries = fs::read_dir(&unfinished).map_err(OpenError::io(&unfinished))?;
         for entry in entries {
@@ -171,6 +175,42 @@ impl BlobStore {
             disk,
             next_unfinished: AtomicU64::new(0),
         })
+    }
+
+    /// The folder as it is, for reading only.
+    pub(crate) fn read_only(dir: &Path, disk: Arc<dyn Disk>) -> BlobStore {
+        BlobStore {
+            dir: dir.to_owned(),
+            disk,
+            next_unfinished: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether there is a file of this name. What is in it is not looked at.
+    pub(crate) fn contains(&self, digest: &BlobDigest) -> bool {
+        self.path(digest).is_file()
+    }
+
+    /// The names of all blobs.
+    pub(crate) fn digests(&self) -> Result<Vec<BlobDigest>, StoreError> {
+        let mut digests = Vec::new();
+        let failed = |e: io::Error| StoreError(format!("{}: {e}", self.dir.display()));
+        for first in fs::read_dir(&self.dir).map_err(failed)? {
+            let first = first.map_err(failed)?;
+            if first.file_name() == UNFINISHED || !first.path().is_dir() {
+                continue;
+            }
+            for second in fs::read_dir(first.path()).map_err(failed)? {
+                for file in fs::read_dir(second.map_err(failed)?.path()).map_err(failed)? {
+                    let name = file.map_err(failed)?.file_name();
+                    let digest = name
+                        .to_str()
+                        .and_then(|name| name.parse::<BlobDigest>().ok());
+                    digests.extend(digest);
+                }
+            }
+        }
+        Ok(digests)
     }
 
     /// Stores the bytes under their digest and returns once they are durable.
@@ -227,7 +267,7 @@ impl BlobStore {
 
     fn write_aside(&self, bytes: &[u8]) -> Result<PathBuf, PutError> {
         let number = self.next_unfinished.fetch_add(1, Ordering::Relaxed);
-        let path = self.dir.join("tmp").join(number.to_string());
+        let path = self.dir.join(UNFINISHED).join(number.to_string());
         let mut options = OpenOptions::new();
         let file = options.write(true).create_new(true).mode(0o600).open(&path);
         let mut file = file.map_err(PutError::Write)?;

@@ -215,6 +215,9 @@ impl Committer {
         }
         (self.observer)(&group.events);
         self.watermark.send_replace(group.head);
+        if let Some(archive) = self.shared.archive() {
+            archive.sender.group(group.writes);
+        }
         Ok(())
     }
 
@@ -222,6 +225,9 @@ impl Committer {
         // Every note is true by itself, so a failure here changes nothing.
         if let Err(e) = self.head_file.sync(&*self.shared.environment.disk) {
             tracing::warn!(error = %e, "the head file does not sync");
+        }
+        if let Some(archive) = self.shared.archive() {
+            archive.close();
         }
         self.shared.close_store();
         for reply in self.closing.drain(..) {

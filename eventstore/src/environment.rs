@@ -11,6 +11,9 @@ use std::time::UNIX_EPOCH;
 
 use fluxvm_verify::RecordedAt;
 
+use crate::store::file_system::FileSystem;
+use crate::store::file_system::RealFiles;
+
 /// Tells the time.
 pub trait Clock: Send + Sync {
     /// The instant, as well as it is known. It may go back; the ledger's times never do.
@@ -33,6 +36,15 @@ pub trait Disk: Send + Sync {
     fn sync_all(&self, file: &File) -> io::Result<()>;
 }
 
+/// Which store lies below the ledger.
+#[derive(Clone)]
+pub enum StoreKind {
+    /// sled, made strict. The one that is in use.
+    Sled,
+    /// A log in plain files, for holding the other one against it.
+    Plain(Arc<dyn FileSystem>),
+}
+
 /// All of it together.
 #[derive(Clone)]
 pub struct Environment {
@@ -42,6 +54,17 @@ pub struct Environment {
     pub entropy: Arc<dyn Entropy>,
     /// Syncs the files of the store, of the blobs and of the key.
     pub disk: Arc<dyn Disk>,
+    /// Which store the ledger lies in.
+    pub store: StoreKind,
+    /// The files of the archive.
+    pub archive_files: Arc<dyn FileSystem>,
+}
+
+impl Environment {
+    /// The machine's own files as the plain store and the archive use them.
+    pub fn real_files() -> Arc<dyn FileSystem> {
+        Arc::new(RealFiles::new(Arc::new(SystemDisk)))
+    }
 }
 
 impl Default for Environment {
@@ -51,6 +74,8 @@ impl Default for Environment {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(SystemEntropy),
             disk: Arc::new(SystemDisk),
+            store: StoreKind::Sled,
+            archive_files: Environment::real_files(),
         }
     }
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::fs::DirBuilder;
 use std::fs::File;
+use std::fs::OpenOptions;
+use std::fs::TryLockError;
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
@@ -27,6 +29,19 @@ pub(crate) fn create_private_dir(dir: &Path, disk: &dyn Disk) -> io::Result<()> 
         _ => {}
     }
     sync_path(&parent, disk)
+}
+
+/// Keeps other processes, and other handles of this one, out of the folder for as long as the
+/// answer lives; an error of the kind `WouldBlock` where somebody else holds it.
+pub(crate) fn lock(dir: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    let options = options.create(true).truncate(false).write(true);
+    let file = options.open(dir.join("lock"))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+        Err(TryLockError::Error(e)) => Err(e),
+    }
 }
 
 /// The folder that `path` lies in.

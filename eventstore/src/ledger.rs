@@ -22,6 +22,8 @@ use tokio::sync::watch;
 use crate::Append;
 use crate::AppendError;
 use crate::Appended;
+use crate::ArchiveOptions;
+use crate::ArchiveStatus;
 use crate::BLOB_BYTES_MAX;
 use crate::BlobDigest;
 use crate::BlobError;
@@ -31,6 +33,7 @@ use crate::Filter;
 use crate::OpenError;
 use crate::ReadError;
 use crate::Subscription;
+use crate::archive::Archive;
 use crate::committer::Request;
 use crate::export;
 use crate::files;
@@ -51,6 +54,8 @@ pub struct LedgerOptions {
     pub origin: String,
     /// How much memory the store may use for pages.
     pub cache_bytes: u64,
+    /// Where a second copy of everything goes.
+    pub archive: Option<ArchiveOptions>,
 }
 
 /// Sees every event once and in order: at opening pages of checked history, later each group after
@@ -132,6 +137,11 @@ impl Ledger {
     ) -> Result<Ledger, OpenError> {
         let opened = open::open(&options, observer, environment)?;
         let committer = opened.committer;
+        if let Some(archive) = &options.archive {
+            let started = Archive::start(archive.clone(), Arc::clone(&opened.shared));
+            let started = started.map_err(OpenError::io(&archive.dir))?;
+            opened.shared.set_archive(started);
+        }
         let thread = thread::Builder::new()
             .name("ledger-committer".to_owned())
             .spawn(move || committer.run())
@@ -267,6 +277,12 @@ impl Ledger {
             sync_micros_p50: times.percentile(50),
             sync_micros_p99: times.percentile(99),
         }
+    }
+
+    /// How the archive is doing, if there is one. It may be behind the head, and says when it fails.
+    pub fn archive(&self) -> Option<watch::Receiver<ArchiveStatus>> {
+        let archive = self.inner.shared.archive();
+        archive.map(|archive| archive.sender.status())
     }
 
     /// Becomes `Some` with the reason when the ledger took harm. It then takes nothing more for as

@@ -14,6 +14,7 @@
 //! which a single byte under a hash has changed, and to know what any event means.
 
 mod append;
+mod archive;
 mod blobs;
 mod committer;
 mod environment;
@@ -46,6 +47,12 @@ pub use append::ExpectedVersion;
 pub use append::NewEvent;
 pub use append::PayloadError;
 pub use append::StreamAppend;
+pub use archive::ArchiveFailure;
+pub use archive::ArchiveOptions;
+pub use archive::ArchiveStatus;
+pub use archive::RebuildError;
+pub use archive::RebuiltLedger;
+pub use archive::rebuild_from_archive;
 pub use blobs::BLOB_BYTES_MAX;
 pub use blobs::BlobDigest;
 pub use blobs::BlobError;
@@ -53,6 +60,7 @@ pub use environment::Clock;
 pub use environment::Disk;
 pub use environment::Entropy;
 pub use environment::Environment;
+pub use environment::StoreKind;
 pub use error::OpenError;
 pub use error::ReadError;
 pub use export::ExportScope;
@@ -61,6 +69,8 @@ pub use ledger::Ledger;
 pub use ledger::LedgerInfo;
 pub use ledger::LedgerOptions;
 pub use ledger::Observer;
+pub use store::file_system::FileSystem;
+pub use store::file_system::StoreFile;
 pub use subscribe::Filter;
 pub use subscribe::Subscription;
 

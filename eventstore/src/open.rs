@@ -27,7 +27,7 @@ use crate::keys;
 use crate::rebuild::rebuild;
 use crate::shared::Shared;
 use crate::signing_key;
-use crate::store::SledStore;
+use crate::store;
 use crate::store::Store;
 use crate::store::StoreError;
 
@@ -47,8 +47,7 @@ pub(crate) fn open(
     environment: Environment,
 ) -> Result<Opened, OpenError> {
     let disk = Arc::clone(&environment.disk);
-    let store = SledStore::open(&options.dir, options.cache_bytes, Arc::clone(&disk))?;
-    let store: Arc<dyn Store> = Arc::new(store);
+    let store = store::open(&options.dir, options.cache_bytes, &environment)?;
     let blobs = BlobStore::open(&options.blobs_dir, disk)?;
     let noted = HeadFile::open(&options.dir)?;
     let genesis = match read_genesis(&*store)? {
@@ -237,6 +236,7 @@ mod tests {
             signing_key_file: dir.join("key"),
             origin: "flux.example".to_owned(),
             cache_bytes: 8 * 1024 * 1024,
+            archive: None,
         }
     }
 
@@ -245,8 +245,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let options = options(dir.path());
         drop(Ledger::open(options.clone(), Box::new(|_| {})).unwrap());
-        let store = SledStore::open(&options.dir, 8 << 20, Environment::default().disk).unwrap();
-        change(&store);
+        let store = store::open(&options.dir, 8 << 20, &Environment::default()).unwrap();
+        change(&*store);
         drop(store);
         Ledger::open(options, Box::new(|_| {}))
     }

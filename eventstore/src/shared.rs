@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::PoisonError;
 use std::sync::RwLock;
 use std::sync::RwLockReadGuard;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use crate::Environment;
 use crate::Head;
 use crate::ReadError;
+use crate::archive::Archive;
 use crate::blobs::BlobDigest;
 use crate::blobs::BlobError;
 use crate::blobs::BlobStore;
@@ -45,6 +47,8 @@ pub(crate) struct Shared {
     /// None once the ledger is closed.
     store: RwLock<Option<Arc<dyn Store>>>,
     memory: RwLock<Memory>,
+    /// Set once at opening, if there is to be one.
+    archive: OnceLock<Archive>,
 }
 
 impl Shared {
@@ -65,6 +69,7 @@ impl Shared {
             sync_times: Mutex::default(),
             store: RwLock::new(Some(store)),
             memory: RwLock::new(memory),
+            archive: OnceLock::new(),
         }
     }
 
@@ -104,6 +109,17 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    /// Lets `archive` have everything from now on.
+    pub(crate) fn set_archive(&self, archive: Archive) {
+        // It is called once, by whoever opens the ledger.
+        let _ = self.archive.set(archive);
+    }
+
+    /// Where a second copy of everything goes, if anywhere.
+    pub(crate) fn archive(&self) -> Option<&Archive> {
+        self.archive.get()
     }
 
     /// Takes the store away from all readers.
@@ -227,7 +243,12 @@ impl Shared {
             return Err(BlobError::Poisoned { reason });
         }
         match self.blobs.put(bytes) {
-            Ok(digest) => Ok(digest),
+            Ok(digest) => {
+                if let Some(archive) = self.archive() {
+                    archive.sender.blob(digest);
+                }
+                Ok(digest)
+            }
             Err(PutError::Write(e)) => Err(e.into()),
             Err(e @ PutError::Sync(_)) => {
                 self.poison(&e.to_string());

@@ -5,16 +5,25 @@
 //! different stores can stand below the same ledger: [`strict`] is the one in use, and whatever it
 //! answers, the plain one has to answer too.
 
+pub(crate) mod file_system;
+pub(crate) mod log;
+mod plain;
 mod strict;
 
 use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::Position;
 
+pub(crate) use plain::PlainStore;
 pub(crate) use strict::SledStore;
 
+use crate::Environment;
+use crate::OpenError;
+use crate::environment::StoreKind;
 use crate::keys;
 
 /// What the store said when it failed.
@@ -49,6 +58,21 @@ pub(crate) trait Store: Send + Sync {
 
     /// The size of its files.
     fn bytes_on_disk(&self) -> u64;
+}
+
+/// Opens the store in `dir`, or creates it.
+pub(crate) fn open(
+    dir: &Path,
+    cache_bytes: u64,
+    environment: &Environment,
+) -> Result<Arc<dyn Store>, OpenError> {
+    Ok(match &environment.store {
+        StoreKind::Sled => {
+            let disk = Arc::clone(&environment.disk);
+            Arc::new(SledStore::open(dir, cache_bytes, disk)?)
+        }
+        StoreKind::Plain(files) => Arc::new(PlainStore::open(dir, Arc::clone(files))?),
+    })
 }
 
 impl dyn Store + '_ {

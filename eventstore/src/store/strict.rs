@@ -17,6 +17,7 @@
 use std::fs::File;
 use std::fs::OpenOptions;
 use std::fs::TryLockError;
+use std::io;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
@@ -88,7 +89,12 @@ impl SledStore {
         disk: Arc<dyn Disk>,
     ) -> Result<SledStore, OpenError> {
         files::create_private_dir(dir, &*disk).map_err(OpenError::io(dir))?;
-        let lock = lock(dir)?;
+        let lock = files::lock(dir).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => OpenError::Locked {
+                dir: dir.to_owned(),
+            },
+            _ => OpenError::io(dir.join("lock"))(e),
+        })?;
         let config = sled::Config::new()
             .path(dir)
             .mode(sled::Mode::HighThroughput)
@@ -187,23 +193,6 @@ impl Iterator for SledEntries {
                 Some(Err(e))
             }
         }
-    }
-}
-
-fn lock(dir: &Path) -> Result<File, OpenError> {
-    let path = dir.join("lock");
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(OpenError::io(&path))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(OpenError::Locked {
-            dir: dir.to_owned(),
-        }),
-        Err(TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
     }
 }
 

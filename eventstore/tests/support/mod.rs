@@ -13,6 +13,8 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use fluxvm_eventstore::*;
@@ -30,6 +32,7 @@ pub fn options(dir: &Path) -> LedgerOptions {
         signing_key_file: dir.join("secrets/ledger-signing-key"),
         origin: "flux.example/ledger".to_owned(),
         cache_bytes: 16 * 1024 * 1024,
+        archive: None,
     }
 }
 
@@ -134,4 +137,42 @@ pub fn bytes(n: usize, seed: u8) -> Bytes {
         .map(|at| (at as u8).wrapping_mul(31).wrapping_add(seed))
         .collect::<Vec<_>>()
         .into()
+}
+
+/// Time that goes on by a fixed step and randomness that anyone could guess: two ledgers that are
+/// asked the same under this are the same, byte for byte.
+#[derive(Default)]
+pub struct Repeatable(AtomicU64);
+
+impl Clock for Repeatable {
+    fn now(&self) -> RecordedAt {
+        let step = self.0.fetch_add(1, Ordering::Relaxed);
+        RecordedAt::from_unix_ns(1_796_119_200_123_456_789 + step * 1_000_001)
+    }
+}
+
+impl Entropy for Repeatable {
+    fn fill(&self, bytes: &mut [u8]) -> std::io::Result<()> {
+        for byte in bytes {
+            *byte = (self.0.fetch_add(7, Ordering::Relaxed) >> 2) as u8;
+        }
+        Ok(())
+    }
+}
+
+/// Everything repeatable, on the store that is named.
+pub fn repeatable(store: StoreKind) -> Environment {
+    Environment {
+        clock: Arc::new(Repeatable::default()),
+        entropy: Arc::new(Repeatable::default()),
+        store,
+        ..Environment::default()
+    }
+}
+
+/// A current-thread runtime, for tests that are not async themselves.
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap()
 }

@@ -1,0 +1,156 @@
+//! Making a ledger again out of its archive.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fluxvm_verify::Genesis;
+
+use super::END_KEY;
+use super::worker::BLOBS;
+use crate::Environment;
+use crate::Head;
+use crate::LedgerOptions;
+use crate::Observer;
+use crate::OpenError;
+use crate::append::ATTACHMENT_BYTES_MAX;
+use crate::blobs::BlobStore;
+use crate::files;
+use crate::head_file::HeadFile;
+use crate::keys;
+use crate::rebuild::rebuild;
+use crate::record::RECORD_BYTES_MAX;
+use crate::store;
+use crate::store::Store;
+use crate::store::StoreError;
+use crate::store::Write;
+use crate::store::log::Log;
+use crate::store::log::Mode;
+
+/// How many bytes go into the new store at a time.
+const BATCH_BYTES: usize = 1024 * 1024;
+
+const _: () = assert!(ATTACHMENT_BYTES_MAX <= RECORD_BYTES_MAX);
+
+/// What came out of the archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebuiltLedger {
+    /// The end of the ledger that was made.
+    pub head: Head,
+    /// How many blob files it has.
+    pub blobs: u64,
+}
+
+/// Why no ledger could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum RebuildError {
+    /// There is something where the ledger is to be.
+    #[error("{dir} is not empty: a ledger is rebuilt in a new folder only")]
+    NotEmpty {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The archive cannot be read, or is damaged.
+    #[error("the archive in {archive}: {reason}")]
+    Archive {
+        /// Its folder.
+        archive: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The new ledger could not be written, or its chain does not hold.
+    #[error("the rebuilt ledger: {0}")]
+    Ledger(#[from] OpenError),
+}
+
+/// Makes the ledger that was archived in `archive` again, in the folders that `options` name, and
+/// checks its whole chain. Not a byte of the archive is changed.
+///
+/// The signing key is not in the archive and is not needed here; to open the ledger it is. The
+/// folders must be empty, so that nothing is ever replaced. What was made before an error is left
+/// for looking at.
+pub fn rebuild_from_archive(
+    archive: &Path,
+    options: &LedgerOptions,
+) -> Result<RebuiltLedger, RebuildError> {
+    for dir in [&options.dir, &options.blobs_dir] {
+        let is_empty = std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
+        if !is_empty {
+            return Err(RebuildError::NotEmpty { dir: dir.clone() });
+        }
+    }
+    let environment = Environment::default();
+    let unreadable = |reason: String| RebuildError::Archive {
+        archive: archive.to_owned(),
+        reason,
+    };
+    if !archive.is_dir() {
+        return Err(unreadable("there is no such folder".to_owned()));
+    }
+    let store = store::open(&options.dir, options.cache_bytes, &environment)?;
+    copy_log(archive, &*store, &environment).map_err(|e| unreadable(e.to_string()))?;
+    let genesis = store
+        .get(keys::GENESIS)
+        .map_err(|e| unreadable(e.to_string()))?;
+    let genesis = genesis.ok_or_else(|| unreadable("there is no ledger in it".to_owned()))?;
+    let genesis = Genesis::decode(&genesis).map_err(|e| unreadable(e.to_string()))?;
+
+    let disk = Arc::clone(&environment.disk);
+    let blobs = BlobStore::open(&options.blobs_dir, Arc::clone(&disk))?;
+    let copied = copy_blobs(&archive.join(BLOBS), &blobs, &environment);
+    let copied = copied.map_err(|e| unreadable(e.to_string()))?;
+    let mut nobody: Observer = Box::new(|_| {});
+    let rebuilt = rebuild(&*store, &blobs, genesis.hash(), None, &mut nobody)?;
+    HeadFile::create(&options.dir, rebuilt.head, &*disk)?;
+    files::sync_path(&options.dir, &*disk).map_err(OpenError::io(&options.dir))?;
+    Ok(RebuiltLedger {
+        head: rebuilt.head,
+        blobs: copied,
+    })
+}
+
+/// Brings every write of the archive into the store, in their order.
+fn copy_log(
+    archive: &Path,
+    store: &dyn Store,
+    environment: &Environment,
+) -> Result<(), StoreError> {
+    let mut batch: Vec<Write> = Vec::new();
+    let mut batch_bytes = 0;
+    let files = Arc::clone(&environment.archive_files);
+    Log::open(files, archive, Mode::ReadOnly, &mut |key, value, _| {
+        if key == END_KEY {
+            return Ok(());
+        }
+        if value.len() > RECORD_BYTES_MAX {
+            let bytes = value.len();
+            return Err(StoreError(format!(
+                "a value of {bytes} bytes is no ledger's"
+            )));
+        }
+        batch.push((key.to_vec(), value.to_vec()));
+        batch_bytes += value.len();
+        if batch_bytes >= BATCH_BYTES {
+            batch_bytes = 0;
+            store.commit(&std::mem::take(&mut batch))?;
+        }
+        Ok(())
+    })?;
+    store.commit(&batch)
+}
+
+/// Copies the blob files, each checked against its name.
+fn copy_blobs(from: &Path, to: &BlobStore, environment: &Environment) -> Result<u64, StoreError> {
+    if !from.is_dir() {
+        return Ok(0);
+    }
+    let from = BlobStore::read_only(from, Arc::clone(&environment.disk));
+    let digests = from.digests()?;
+    for digest in &digests {
+        let bytes = from.get(digest).map_err(|e| StoreError(e.to_string()))?;
+        let bytes = bytes.ok_or_else(|| StoreError(format!("blob {digest} is gone")))?;
+        let put = to.put(&bytes);
+        put.map_err(|e| StoreError(format!("blob {digest}: {e}")))?;
+    }
+    Ok(u64::try_from(digests.len()).unwrap_or(u64::MAX))
+}
