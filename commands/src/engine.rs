@@ -9,6 +9,7 @@ use fluxvm_eventstore::CorrelationId;
 use fluxvm_eventstore::ExpectedVersion;
 use fluxvm_eventstore::LedgerOptions;
 use fluxvm_eventstore::OpenError;
+use fluxvm_eventstore::Position;
 use fluxvm_eventstore::StreamName;
 use fluxvm_projections::Event;
 use fluxvm_projections::HostStarted;
@@ -86,6 +87,8 @@ pub(crate) struct Inner {
     pub(crate) sandboxes: Sandboxes,
     pub(crate) turns: Turns,
     pub(crate) output_memory: OutputMemory,
+    /// How many events earlier daemons had recorded when this one started.
+    pub(crate) inherited: Position,
     stopping: watch::Sender<bool>,
 }
 
@@ -105,6 +108,7 @@ impl Engine {
             return Err(StartError::NotUnderstood(reason));
         }
         let inner = Arc::new(Inner {
+            inherited: book.ledger().head().position,
             book,
             backend: options.backend,
             clock: options.clock,

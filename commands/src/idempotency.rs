@@ -4,12 +4,15 @@
 //! run, and answered in the ledger before the caller is, so that a retry after any loss gets the same
 //! answer. The stream's name is a digest: neither the key nor the caller enters the ledger.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use chrono::TimeDelta;
 use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::BlobDigest;
 use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::Position;
 use fluxvm_eventstore::StreamName;
 use fluxvm_projections::Event;
 use fluxvm_projections::IdempotencyAnswered;
@@ -17,6 +20,9 @@ use fluxvm_projections::IdempotencyClaimed;
 use fluxvm_projections::IdempotencyReleased;
 use fluxvm_projections::KeyState;
 
+use crate::aftermath;
+use crate::aftermath::Aftermath;
+use crate::aftermath::Done;
 use crate::book::Entry;
 use crate::caller::Caller;
 use crate::engine::Inner;
@@ -44,30 +50,37 @@ pub enum KeyClaim {
         /// The body.
         body: Bytes,
     },
+    /// The request was done by an earlier daemon that ended before it stored the answer. Whoever gets
+    /// this stores it now.
+    Done(ClaimedKey, Done),
 }
 
 /// What the key's state says about a request with this body.
 enum Standing {
     Free(ExpectedVersion),
     Answered(IdempotencyAnswered),
+    /// An earlier daemon claimed it and did not answer.
+    Orphaned,
 }
 
 pub(crate) async fn claim(
-    inner: &Inner,
+    inner: &Arc<Inner>,
     caller: &Caller,
     name: &str,
     body_blake3: &str,
 ) -> Result<KeyClaim, CommandError> {
     let stream = StreamName::parse(&format!("idempotency/{name}"))
         .map_err(|error| CommandError::Internal(error.to_string()))?;
-    let standing = {
-        let world = inner.book.world();
-        let key = world.idempotency.get(stream.as_str());
-        standing(key, body_blake3, inner.clock.now())?
-    };
-    let expected = match standing {
+    let key = inner.book.world().idempotency.get(stream.as_str()).cloned();
+    let expected = match standing(
+        key.as_ref(),
+        body_blake3,
+        inner.clock.now(),
+        inner.inherited,
+    )? {
         Standing::Free(expected) => expected,
         Standing::Answered(answer) => return answered(inner, answer).await,
+        Standing::Orphaned => return orphaned(inner, caller, stream, key).await,
     };
     let claimed = IdempotencyClaimed {
         body_blake3: body_blake3.to_owned(),
@@ -141,6 +154,7 @@ fn standing(
     key: Option<&KeyState>,
     body_blake3: &str,
     now: chrono::DateTime<chrono::Utc>,
+    inherited: Position,
 ) -> Result<Standing, CommandError> {
     let Some(key) = key else {
         return Ok(Standing::Free(ExpectedVersion::NoStream));
@@ -151,8 +165,35 @@ fn standing(
         (None, _) => Ok(free),
         (Some(_), _) if is_old => Ok(free),
         (Some(body), _) if body != body_blake3 => Err(CommandError::IdempotencyMismatch),
+        (Some(_), None) if key.claimed_seq.position() <= inherited => Ok(Standing::Orphaned),
         (Some(_), None) => Err(CommandError::IdempotencyRunning),
         (Some(_), Some(answer)) => Ok(Standing::Answered(answer.clone())),
+    }
+}
+
+/// A request that an earlier daemon took on: what it did is in the ledger.
+async fn orphaned(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    stream: StreamName,
+    key: Option<KeyState>,
+) -> Result<KeyClaim, CommandError> {
+    let effect = match &key {
+        Some(key) => aftermath::effect(inner, key).await?,
+        None => None,
+    };
+    // Without an effect recovery is about to free the key.
+    let Some(effect) = effect else {
+        return Err(CommandError::IdempotencyRunning);
+    };
+    let key = ClaimedKey { stream };
+    match aftermath::of(inner, caller, &effect).await? {
+        Aftermath::Done(done) => Ok(KeyClaim::Done(key, done)),
+        Aftermath::Runs => Err(CommandError::IdempotencyRunning),
+        Aftermath::Failed(error) => {
+            release(inner, caller, key).await?;
+            Err(error)
+        }
     }
 }
 
@@ -208,8 +249,13 @@ mod tests {
     }
 
     fn check(key: Option<&KeyState>) -> &'static str {
-        match standing(key, "aa", now()) {
+        check_after(key, Position::START)
+    }
+
+    fn check_after(key: Option<&KeyState>, inherited: Position) -> &'static str {
+        match standing(key, "aa", now(), inherited) {
             Ok(Standing::Free(_)) => "free",
+            Ok(Standing::Orphaned) => "orphaned",
             Ok(Standing::Answered(_)) => "answered",
             Err(CommandError::IdempotencyMismatch) => "mismatch",
             Err(CommandError::IdempotencyRunning) => "running",
@@ -233,5 +279,15 @@ mod tests {
             check(Some(&key(Some("bb"), true, IDEMPOTENCY_TTL_SECONDS))),
             "free"
         );
+    }
+
+    #[test]
+    fn a_key_that_an_earlier_daemon_claimed_is_answered_from_what_was_done() {
+        let inherited = GlobalSeq::FIRST.position();
+        let check = |key: &KeyState| check_after(Some(key), inherited);
+        assert_eq!(check(&key(Some("aa"), false, 1)), "orphaned");
+        assert_eq!(check(&key(Some("aa"), true, 1)), "answered");
+        assert_eq!(check(&key(Some("bb"), false, 1)), "mismatch");
+        assert_eq!(check(&key(None, false, 1)), "free");
     }
 }

@@ -13,6 +13,7 @@
 //! This crate knows no HTTP, no sled and no system calls. It is told the time and it is told what makes
 //! sandboxes.
 
+mod aftermath;
 mod answer;
 mod book;
 mod caller;
@@ -36,6 +37,7 @@ mod sandboxes;
 mod testing;
 mod turns;
 
+pub use aftermath::Done;
 pub use answer::ExecAnswer;
 pub use answer::ReplayAnswer;
 pub use answer::ReplayError;

@@ -7,7 +7,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fluxvm_eventstore::ExpectedVersion;
-use fluxvm_eventstore::Position;
 use fluxvm_eventstore::StreamName;
 use fluxvm_projections::Event;
 use fluxvm_projections::HostReconciled;
@@ -24,6 +23,7 @@ use fluxvm_vmm::AdoptError;
 use fluxvm_vmm::Sandbox;
 use tokio::task::JoinSet;
 
+use crate::aftermath;
 use crate::book::Entry;
 use crate::caller::Caller;
 use crate::delete;
@@ -36,9 +36,6 @@ use crate::exec::Attach;
 
 /// Sandboxes that are looked at side by side: each needs a connection and a few files.
 const SESSIONS_AT_ONCE: usize = 32;
-
-/// Events that are read at once when looking for what became of an interrupted request.
-const SCAN_PAGE: usize = 1_024;
 
 /// What to do about one session.
 #[derive(Clone, Debug)]
@@ -312,8 +309,8 @@ async fn remove_orphan(inner: &Arc<Inner>, id: &fluxvm_vmm::SandboxId) {
     }
 }
 
-/// Frees idempotency keys whose requests came to nothing. A key whose request did something stays taken,
-/// so that a retry cannot do it a second time; what was done is in the ledger.
+/// Frees idempotency keys whose requests came to nothing. A key whose request did something stays taken;
+/// a retry gets what was done.
 async fn release_keys(inner: &Arc<Inner>, caller: &Caller) -> Result<(), CommandError> {
     let open: Vec<(String, KeyState)> = {
         let world = inner.book.world();
@@ -324,7 +321,7 @@ async fn release_keys(inner: &Arc<Inner>, caller: &Caller) -> Result<(), Command
             .collect()
     };
     for (name, key) in open {
-        if came_to_something(inner, &key)? {
+        if aftermath::effect(inner, &key).await?.is_some() {
             continue;
         }
         let stream =
@@ -337,24 +334,6 @@ async fn release_keys(inner: &Arc<Inner>, caller: &Caller) -> Result<(), Command
         inner.book.append(caller, stream, expected, entry).await?;
     }
     Ok(())
-}
-
-fn came_to_something(inner: &Inner, key: &KeyState) -> Result<bool, CommandError> {
-    let mut after: Position = key.claimed_seq.position();
-    loop {
-        let page = inner.book.ledger().read(after, SCAN_PAGE)?;
-        let Some(last) = page.last() else {
-            return Ok(false);
-        };
-        let is_effect = |kind: &str| matches!(kind, "session.create" | "exec.started");
-        let same = page.iter().any(|event| {
-            event.header.correlation_id == key.request && is_effect(event.header.kind.as_str())
-        });
-        if same {
-            return Ok(true);
-        }
-        after = last.header.seq.position();
-    }
 }
 
 fn add(report: &mut HostReconciled, part: HostReconciled) {

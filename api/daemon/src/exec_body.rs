@@ -11,6 +11,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use fluxvm_api_types::ExecAnswer;
+use fluxvm_api_types::Survivor;
+use fluxvm_api_types::Survivors;
 
 /// Bytes of output that become one chunk of the body. A multiple of three, so that base64 has no padding
 /// in its middle.
@@ -35,6 +37,39 @@ pub(crate) struct ExecBody {
 }
 
 impl ExecBody {
+    /// The answer to a command that ended.
+    pub(crate) fn of(answer: fluxvm_commands::ExecAnswer) -> Self {
+        let outcome = answer.outcome;
+        let (stdout_dropped, stderr_dropped) =
+            (outcome.stdout.dropped_bytes, outcome.stderr.dropped_bytes);
+        Self {
+            answer: ExecAnswer {
+                result: "exec",
+                seq: answer.seq,
+                exit_code: outcome.exit_code,
+                signal: outcome.signal,
+                timed_out: outcome.timed_out,
+                duration_ms: outcome.duration_ms,
+                output_truncated: outcome.output_truncated(),
+                stdout_dropped_bytes: stdout_dropped,
+                stderr_dropped_bytes: stderr_dropped,
+                survivors: outcome.survivors.map(|survivors| Survivors {
+                    total: survivors.total,
+                    listed: survivors
+                        .listed
+                        .into_iter()
+                        .map(|survivor| Survivor {
+                            pid: survivor.pid,
+                            command: survivor.command,
+                        })
+                        .collect(),
+                }),
+            },
+            stdout: answer.stdout,
+            stderr: answer.stderr,
+        }
+    }
+
     /// The body, whole when it is small and as it is made when it is not.
     pub(crate) fn into_body(self) -> Body {
         if self.stdout.len() + self.stderr.len() <= WHOLE_BYTES_MAX {

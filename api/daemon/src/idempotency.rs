@@ -13,6 +13,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use fluxvm_commands::Caller;
 use fluxvm_commands::ClaimedKey;
+use fluxvm_commands::Done;
 use fluxvm_commands::Engine;
 use fluxvm_commands::KeyClaim;
 use fluxvm_projections::SessionId;
@@ -20,6 +21,7 @@ use fluxvm_projections::SessionId;
 use crate::exec_body::ExecBody;
 use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
 use crate::limits::IDEMPOTENCY_KEY_BYTES_MAX;
+use crate::session_view;
 use crate::status;
 use crate::status::ApiError;
 use crate::status::JSON;
@@ -84,6 +86,14 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
+    /// The answer to a request that an earlier daemon did and did not answer.
+    fn of(done: Done) -> Self {
+        match done {
+            Done::Created(session) => Self::Created(session.id, session_view::to_json(&session)),
+            Done::Ran(answer) => Self::Exec(Box::new(ExecBody::of(*answer))),
+        }
+    }
+
     fn into_response(self) -> Response {
         match self {
             Self::Created(id, body) => {
@@ -139,6 +149,11 @@ pub(crate) async fn once(
             body,
         } => {
             return Ok(status::replayed(status, &content_type, body));
+        }
+        KeyClaim::Done(claimed, done) => {
+            let (success, body) = Reply::of(done).into_kept()?;
+            keep(engine, caller, claimed, success, body.clone()).await?;
+            return Ok(status::replayed(success.as_u16(), JSON, body));
         }
     };
     // A task of its own: even a panic must not leave the key claimed for ever.

@@ -11,10 +11,7 @@ use axum::response::Response;
 use fluxvm_api_types::ExecRequest;
 use fluxvm_api_types::List;
 use fluxvm_api_types::Milliseconds;
-use fluxvm_api_types::Survivor;
-use fluxvm_api_types::Survivors;
 use fluxvm_commands::Exec;
-use fluxvm_commands::ExecAnswer;
 
 use super::StrictBody;
 use super::no_parameters;
@@ -95,7 +92,7 @@ pub(super) async fn exec(
         let run = async move {
             let answer = runner.exec(&asking, id, request).await?;
             metrics.exec(Duration::from_millis(answer.outcome.duration_ms));
-            Ok(Reply::Exec(Box::new(outcome(answer))))
+            Ok(Reply::Exec(Box::new(ExecBody::of(answer))))
         };
         idempotency::once(&engine, &caller, key, run).await
     };
@@ -116,38 +113,6 @@ fn understood(request: ExecRequest) -> Result<Exec, ApiError> {
         command: request.command,
         timeout_ms,
     })
-}
-
-fn outcome(answer: ExecAnswer) -> ExecBody {
-    let outcome = answer.outcome;
-    let (stdout_dropped, stderr_dropped) =
-        (outcome.stdout.dropped_bytes, outcome.stderr.dropped_bytes);
-    ExecBody {
-        answer: fluxvm_api_types::ExecAnswer {
-            result: "exec",
-            seq: answer.seq,
-            exit_code: outcome.exit_code,
-            signal: outcome.signal,
-            timed_out: outcome.timed_out,
-            duration_ms: outcome.duration_ms,
-            output_truncated: stdout_dropped > 0 || stderr_dropped > 0,
-            stdout_dropped_bytes: stdout_dropped,
-            stderr_dropped_bytes: stderr_dropped,
-            survivors: outcome.survivors.map(|survivors| Survivors {
-                total: survivors.total,
-                listed: survivors
-                    .listed
-                    .into_iter()
-                    .map(|survivor| Survivor {
-                        pid: survivor.pid,
-                        command: survivor.command,
-                    })
-                    .collect(),
-            }),
-        },
-        stdout: answer.stdout,
-        stderr: answer.stderr,
-    }
 }
 
 /// `If-Match`: a bare revision, or `*`, which every revision matches.

@@ -1,0 +1,162 @@
+//! What became of a request whose daemon ended before its answer was stored.
+//!
+//! Such a request is known by its idempotency key: claimed by an earlier daemon, never answered. If it
+//! came to nothing, recovery has freed the key. If it came to something, that is in the ledger, and the
+//! retry gets the answer that the first caller would have got.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use fluxvm_eventstore::RecordedEvent;
+use fluxvm_projections::Envelope;
+use fluxvm_projections::Event;
+use fluxvm_projections::ExecCompleted;
+use fluxvm_projections::KeyState;
+use fluxvm_projections::OutputRecord;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionId;
+
+use crate::answer::ExecAnswer;
+use crate::caller::Caller;
+use crate::engine::Inner;
+use crate::error::CommandError;
+
+/// Events that are read from the ledger at once.
+const READ_PAGE: usize = 1_024;
+
+/// What a request did.
+#[derive(Debug)]
+pub enum Done {
+    /// It made this session, which is given as it is now.
+    Created(Box<Session>),
+    /// It ran a command to its end.
+    Ran(Box<ExecAnswer>),
+}
+
+/// What a request is known to have done.
+pub(crate) enum Aftermath {
+    /// It is done.
+    Done(Done),
+    /// Its command was taken up again and still runs.
+    Runs,
+    /// It ended without a success.
+    Failed(CommandError),
+}
+
+/// The first effect of the request that claimed a key.
+pub(crate) async fn effect(
+    inner: &Arc<Inner>,
+    key: &KeyState,
+) -> Result<Option<Arc<RecordedEvent>>, CommandError> {
+    let (ledger, request) = (inner.book.ledger().clone(), key.request);
+    let mut after = key.claimed_seq.position();
+    let is_effect = move |event: &&Arc<RecordedEvent>| {
+        event.header.correlation_id == request
+            && matches!(
+                event.header.kind.as_str(),
+                "session.create" | "exec.started"
+            )
+    };
+    let scan = move || loop {
+        let page = ledger.read(after, READ_PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(None);
+        };
+        if let Some(effect) = page.iter().find(is_effect) {
+            return Ok(Some(Arc::clone(effect)));
+        }
+        after = last.header.seq.position();
+    };
+    joined(tokio::task::spawn_blocking(scan).await)
+}
+
+/// What became of the request that had this effect.
+pub(crate) async fn of(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    effect: &RecordedEvent,
+) -> Result<Aftermath, CommandError> {
+    let id = SessionId::of_stream(&effect.header.stream)
+        .ok_or_else(|| CommandError::Internal("an effect outside of a session".to_owned()))?;
+    let session = inner.book.session(caller, id)?;
+    if effect.header.kind.as_str() == "session.create" {
+        return Ok(Aftermath::Done(Done::Created(Box::new(session))));
+    }
+    let Some(outcome) = outcome(inner, effect).await? else {
+        return Ok(Aftermath::Runs);
+    };
+    let envelope =
+        Envelope::decode(&outcome).map_err(|error| CommandError::Internal(error.to_string()))?;
+    match envelope.event {
+        Event::ExecCompleted(completed) => {
+            let answer = answer(inner, outcome.header.seq.get(), completed).await?;
+            Ok(Aftermath::Done(Done::Ran(Box::new(answer))))
+        }
+        Event::ExecFailed(failed) => Ok(Aftermath::Failed(CommandError::ExecFailed {
+            code: failed.code,
+            reason: failed.reason,
+        })),
+        _ => Ok(Aftermath::Failed(CommandError::ExecFailed {
+            code: "interrupted".to_owned(),
+            reason: "what the command came to is no longer recorded".to_owned(),
+        })),
+    }
+}
+
+/// The event that an intent led to.
+async fn outcome(
+    inner: &Arc<Inner>,
+    intent: &RecordedEvent,
+) -> Result<Option<Arc<RecordedEvent>>, CommandError> {
+    let ledger = inner.book.ledger().clone();
+    let (stream, id) = (intent.header.stream.clone(), intent.header.event_id);
+    let mut after = intent.header.version;
+    let scan = move || loop {
+        let page = ledger.read_stream(&stream, Some(after), READ_PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(None);
+        };
+        let found = page
+            .iter()
+            .find(|event| event.header.causation_id == Some(id));
+        if let Some(outcome) = found {
+            return Ok(Some(Arc::clone(outcome)));
+        }
+        after = last.header.version;
+    };
+    joined(tokio::task::spawn_blocking(scan).await)
+}
+
+/// The answer once more, out of what was recorded. Outputs of which only digests were kept count as
+/// dropped.
+async fn answer(
+    inner: &Inner,
+    seq: u64,
+    mut outcome: ExecCompleted,
+) -> Result<ExecAnswer, CommandError> {
+    let stdout = output(inner, &mut outcome.stdout).await?;
+    let stderr = output(inner, &mut outcome.stderr).await?;
+    Ok(ExecAnswer {
+        seq,
+        outcome,
+        stdout,
+        stderr,
+    })
+}
+
+async fn output(inner: &Inner, record: &mut OutputRecord) -> Result<Bytes, CommandError> {
+    match &record.blob {
+        Some(blob) => inner.content(blob).await,
+        None => {
+            record.dropped_bytes = record.bytes;
+            Ok(Bytes::new())
+        }
+    }
+}
+
+fn joined<T>(
+    scanned: Result<Result<T, fluxvm_eventstore::ReadError>, tokio::task::JoinError>,
+) -> Result<T, CommandError> {
+    let read = scanned.map_err(|error| CommandError::Internal(error.to_string()))?;
+    Ok(read?)
+}
