@@ -69,11 +69,11 @@ pub(crate) fn empty(status: StatusCode) -> Answer {
 }
 
 /// The answer to a method that a path does not know.
-pub(crate) fn method_not_allowed(allowed: &'static str) -> Answer {
+pub(crate) fn method_not_allowed(allowed: &str) -> Answer {
     let mut answer = empty(StatusCode::METHOD_NOT_ALLOWED);
-    answer
-        .headers_mut()
-        .insert(ALLOW, HeaderValue::from_static(allowed));
+    if let Ok(allowed) = HeaderValue::from_str(allowed) {
+        answer.headers_mut().insert(ALLOW, allowed);
+    }
     answer
 }
 
@@ -104,9 +104,14 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         | Slug::UnknownGroup
         | Slug::UnknownShell
         | Slug::PoweroffUnavailable => StatusCode::BAD_REQUEST,
+        Slug::StdinWriteTimeout => StatusCode::REQUEST_TIMEOUT,
+        Slug::StdinClosed => StatusCode::GONE,
+        Slug::StdinWriteTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Slug::UnknownExec => StatusCode::NOT_FOUND,
-        Slug::StillRunning | Slug::AlreadyAcked => StatusCode::CONFLICT,
-        Slug::SpawnFailed | Slug::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+        Slug::StillRunning | Slug::AlreadyAcked | Slug::StdinNotRequested => StatusCode::CONFLICT,
+        Slug::SpawnFailed | Slug::StdinWriteFailed | Slug::InternalError => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
     };
     let error = refusal.slug.as_str().to_owned();
     json(
@@ -114,6 +119,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         &ErrorBody {
             error,
             detail: refusal.detail.clone(),
+            x: refusal.x,
         },
     )
 }

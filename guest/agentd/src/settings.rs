@@ -30,6 +30,7 @@ pub(crate) struct Settings {
     pub(crate) stream_buffer_bytes: usize,
     pub(crate) sse_keepalive: Duration,
     pub(crate) disk_reserve_bytes: u64,
+    pub(crate) stdin_write_bytes_max: u64,
     pub(crate) default_user: Option<String>,
     pub(crate) kill_grace: Duration,
     /// What could not be read, for the log.
@@ -43,9 +44,6 @@ pub(crate) struct SettingsError {
     variable: &'static str,
     why: &'static str,
 }
-
-/// Bytes that file writes leave free.
-const DISK_RESERVE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// The port of a guest.
 const PORT: u16 = 9000;
@@ -62,7 +60,8 @@ impl Default for Settings {
             exec_ttl: limits::EXEC_TTL,
             stream_buffer_bytes: bytes(limits::STREAM_BUFFER_BYTES),
             sse_keepalive: limits::SSE_KEEPALIVE,
-            disk_reserve_bytes: DISK_RESERVE_BYTES,
+            disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
+            stdin_write_bytes_max: limits::STDIN_WRITE_BYTES_MAX,
             default_user: None,
             kill_grace: limits::KILL_GRACE,
             warnings: Vec::new(),
@@ -105,6 +104,11 @@ impl Settings {
             "AGENTD_DISK_RESERVE_BYTES",
             0,
             &mut settings.disk_reserve_bytes,
+        );
+        number(
+            "AGENTD_MAX_STDIN_WRITE_BYTES",
+            0,
+            &mut settings.stdin_write_bytes_max,
         );
         let mut seconds = |name: &str, least: u64, target: &mut Duration| {
             let mut value = target.as_secs();

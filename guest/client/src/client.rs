@@ -5,15 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_protocol::AgentToken;
+use agentd_protocol::Discovery;
 use agentd_protocol::ErrorBody;
 use agentd_protocol::ExecId;
 use agentd_protocol::ExecState;
 use agentd_protocol::Health;
 use agentd_protocol::Hook;
 use agentd_protocol::KillState;
+use agentd_protocol::Procs;
 use agentd_protocol::RunHookPayload;
 use agentd_protocol::StartRequest;
 use agentd_protocol::StartedState;
+use agentd_protocol::StdinRequest;
+use agentd_protocol::StdinState;
 use agentd_protocol::paths;
 use agentd_protocol::paths::ExecVerb;
 use bytes::Bytes;
@@ -33,6 +37,8 @@ use serde::de::DeserializeOwned;
 use crate::ClientError;
 use crate::Connect;
 use crate::ExecStream;
+use crate::body::RequestBody;
+use crate::body::Source;
 use crate::pool::Pool;
 use crate::pool::Sender;
 
@@ -132,6 +138,33 @@ impl AgentdClient {
         self.json(self.get(paths::exec(id, ExecVerb::Poll))).await
     }
 
+    /// Writes bytes to an exec's standard input and closes it if `eof`. A refusal for lack of time
+    /// leaves the pipe open, and part of the bytes may have been taken.
+    pub async fn stdin(
+        &self,
+        id: &ExecId,
+        bytes: &[u8],
+        eof: bool,
+    ) -> Result<StdinState, ClientError> {
+        let request = StdinRequest {
+            data_b64: (!bytes.is_empty()).then(|| base64_simd::STANDARD.encode_to_string(bytes)),
+            signal: eof.then(|| StdinRequest::EOF.to_owned()),
+        };
+        let path = paths::exec(id, ExecVerb::Stdin);
+        self.json(self.post(path, Some(encode(&request)?), Repeat::Never))
+            .await
+    }
+
+    /// Every exec's process group and its live members.
+    pub async fn procs(&self) -> Result<Procs, ClientError> {
+        self.json(self.get(paths::PROCS.to_owned())).await
+    }
+
+    /// What the image configures.
+    pub async fn discovery(&self) -> Result<Discovery, ClientError> {
+        self.json(self.get(paths::DISCOVERY.to_owned())).await
+    }
+
     /// Releases an exec's output and returns its result for the last time.
     pub async fn ack(&self, id: &ExecId) -> Result<ExecState, ClientError> {
         self.json(self.post(paths::exec(id, ExecVerb::Ack), None, Repeat::Never))
@@ -212,6 +245,40 @@ impl AgentdClient {
             .map_err(|_| ClientError::Timeout)?
     }
 
+    /// The connections, for what streams.
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// Asks for something whose answer is read as it comes.
+    pub(crate) async fn streamed(&self, path: String) -> Result<(Incoming, Sender), ClientError> {
+        let call = self.get(path);
+        let answer = tokio::time::timeout(call.timeout, self.send(&call)).await;
+        let (response, sender) = answer.map_err(|_| ClientError::Timeout)??;
+        Ok((response.into_body(), sender))
+    }
+
+    /// Sends a stream, which can be sent once only: over a fresh connection, that cannot turn out
+    /// to be stale half-way.
+    pub(crate) async fn sent_stream(
+        &self,
+        method: Method,
+        path: String,
+        content: Source,
+    ) -> Result<(), ClientError> {
+        let mut sender = self.pool.dial().await?;
+        let request = self
+            .head(&method, &path)
+            .body(RequestBody::Stream(content))
+            .map_err(|error| ClientError::Protocol(error.to_string()))?;
+        let sent = sender.send_request(request).await;
+        let response = sent.map_err(|error| transport_error(&error))?;
+        let (response, sender) = self.accepted(response, sender).await?;
+        collect(response.into_body(), ERROR_BYTES_MAX).await?;
+        self.pool.give_back(sender).await;
+        Ok(())
+    }
+
     async fn event_stream(&self, call: Call) -> Result<ExecStream, ClientError> {
         let answer = tokio::time::timeout(call.timeout, self.send(&call)).await;
         let (response, sender) = answer.map_err(|_| ClientError::Timeout)??;
@@ -222,10 +289,18 @@ impl AgentdClient {
         ))
     }
 
-    /// Sends a call and returns its answer, if that is a 200.
+    /// Sends a call and returns its answer, if that is a good one.
     async fn send(&self, call: &Call) -> Result<(Response<Incoming>, Sender), ClientError> {
         let (response, sender) = self.send_any(call).await?;
-        if response.status() == StatusCode::OK {
+        self.accepted(response, sender).await
+    }
+
+    async fn accepted(
+        &self,
+        response: Response<Incoming>,
+        sender: Sender,
+    ) -> Result<(Response<Incoming>, Sender), ClientError> {
+        if matches!(response.status(), StatusCode::OK | StatusCode::NO_CONTENT) {
             return Ok((response, sender));
         }
         let status = response.status().as_u16();
@@ -267,20 +342,26 @@ impl AgentdClient {
         Ok((response, sender))
     }
 
-    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, ClientError> {
+    fn request(&self, call: &Call) -> Result<Request<RequestBody>, ClientError> {
+        let mut request = self.head(&call.method, &call.path);
+        if call.body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let body = Full::new(call.body.clone().unwrap_or_default());
+        request
+            .body(RequestBody::Whole(body))
+            .map_err(|error| ClientError::Protocol(error.to_string()))
+    }
+
+    fn head(&self, method: &Method, path: &str) -> hyper::http::request::Builder {
         let mut request = Request::builder()
-            .method(call.method.clone())
-            .uri(call.path.as_str())
+            .method(method.clone())
+            .uri(path)
             .header(header::HOST, "guest");
         if let Some(authorization) = &self.authorization {
             request = request.header(header::AUTHORIZATION, authorization.clone());
         }
-        if call.body.is_some() {
-            request = request.header(header::CONTENT_TYPE, "application/json");
-        }
         request
-            .body(Full::new(call.body.clone().unwrap_or_default()))
-            .map_err(|error| ClientError::Protocol(error.to_string()))
     }
 }
 

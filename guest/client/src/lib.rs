@@ -7,9 +7,11 @@
 //! It refuses to guess: a request that may have reached the guest is repeated only when repeating
 //! it is harmless, and then once.
 
+mod body;
 mod client;
 mod connect;
 mod error;
+mod files;
 mod pool;
 mod sse;
 mod stream;
@@ -22,6 +24,8 @@ pub use connect::Connect;
 pub use connect::TcpConnector;
 pub use connect::UnixConnector;
 pub use error::ClientError;
+pub use files::Download;
+pub use files::LineRange;
 pub use sse::FrameTooLarge;
 pub use sse::SseEvent;
 pub use sse::SseParser;

@@ -6,14 +6,13 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
 use crate::ClientError;
 use crate::Connect;
+use crate::body::RequestBody;
 
 /// Idle connections kept. A guest serves 128 in all.
 const IDLE_CONNECTIONS_MAX: usize = 8;
@@ -26,7 +25,7 @@ const IDLE_MAX: Duration = Duration::from_secs(4);
 const READ_BUFFER_BYTES: usize = 512 * 1024;
 
 /// A connection ready for one request.
-pub(crate) type Sender = SendRequest<Full<Bytes>>;
+pub(crate) type Sender = SendRequest<RequestBody>;
 
 struct Idle {
     sender: Sender,

@@ -27,6 +27,16 @@ pub enum Slug {
     UnknownShell,
     /// This daemon cannot power the guest off.
     PoweroffUnavailable,
+    /// The exec was started without a standard input.
+    StdinNotRequested,
+    /// The exec's standard input is closed.
+    StdinClosed,
+    /// The command did not take the bytes in time; the pipe stays open.
+    StdinWriteTimeout,
+    /// More bytes than one write may carry.
+    StdinWriteTooLarge,
+    /// The kernel refused the write.
+    StdinWriteFailed,
     /// The daemon failed in a way that it did not foresee.
     InternalError,
 }
@@ -44,6 +54,11 @@ impl Slug {
             Self::UnknownGroup => "unknown_group",
             Self::UnknownShell => "unknown_shell",
             Self::PoweroffUnavailable => "poweroff_unavailable",
+            Self::StdinNotRequested => "stdin_not_requested",
+            Self::StdinClosed => "stdin_closed",
+            Self::StdinWriteTimeout => "stdin_write_timeout",
+            Self::StdinWriteTooLarge => "stdin_write_too_large",
+            Self::StdinWriteFailed => "stdin_write_failed",
             Self::InternalError => "internal_error",
         }
     }
@@ -64,4 +79,16 @@ pub struct ErrorBody {
     /// Prose for people.
     #[serde(default)]
     pub detail: String,
+    /// What this project adds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<ErrorExtension>,
+}
+
+/// What this project adds to an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorExtension {
+    /// Bytes of a write to standard input that the command took before the refusal: a caller that
+    /// repeats the write goes on after them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
 }

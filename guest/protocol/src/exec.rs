@@ -189,6 +189,65 @@ pub struct Outcome {
     pub timed_out: bool,
 }
 
+/// The body of a write to an exec's standard input. The data is written first, then the signal is
+/// given; either may be absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StdinRequest {
+    /// The bytes, standard base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_b64: Option<String>,
+    /// [`StdinRequest::EOF`], or nothing. Text, because a daemon judges it after the exec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+}
+
+impl StdinRequest {
+    /// The signal that closes standard input.
+    pub const EOF: &'static str = "eof";
+}
+
+/// The answer to a write to standard input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StdinState {
+    /// The exec's name.
+    pub exec_id: ExecId,
+    /// Decoded bytes that the command's pipe took.
+    pub written: u64,
+    /// Whether standard input was closed.
+    pub eof: bool,
+}
+
+/// One exec in the account of processes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcGroup {
+    /// The exec's name.
+    pub exec_id: ExecId,
+    /// Its process group; absent while the command is being started.
+    pub pgid: Option<u32>,
+    /// Seconds since the epoch on the daemon's clock.
+    pub started_at: u64,
+    /// Whether its leader has exited.
+    pub child_exited: bool,
+    /// Whether the start asked for what is left of the group to be stopped.
+    pub reap: bool,
+    /// The live members of its process group.
+    pub pids: Vec<u32>,
+}
+
+/// The account of processes: every registered exec, in the order of their starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Procs {
+    /// One entry for each exec, in any phase.
+    pub procs: Vec<ProcGroup>,
+}
+
+/// What the image configures.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Discovery {
+    /// The user of a start that names none: a name, digits, or the image's `uid:gid`.
+    pub default_user: Option<String>,
+}
+
 /// The answer to a kill.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillState {

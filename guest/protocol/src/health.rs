@@ -55,8 +55,29 @@ pub struct DiskHealth {
 pub struct HookRecord {
     /// The hook's name.
     pub hook: String,
-    /// Seconds since the epoch on the daemon's clock.
-    pub fired_at: f64,
+    /// Whole seconds since the epoch on the daemon's clock.
+    pub fired_at: u64,
+    /// What the workload's handler did; absent when the image has none for this hook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<HandlerOutcome>,
+}
+
+/// How a workload's hook handler ended. It never changes the hook's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandlerOutcome {
+    /// Its exit code, unless a signal ended it or it never ran.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default)]
+    pub signal: Option<i32>,
+    /// Whether it was stopped at the end of its time.
+    #[serde(default)]
+    pub timed_out: bool,
+    /// From its start to its end.
+    pub duration_ms: u64,
+    /// Why it could not run at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// One step of identity repair.

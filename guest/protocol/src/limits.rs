@@ -53,6 +53,30 @@ pub const CONNECTIONS_MAX: usize = 128;
 /// Time in which request headers must arrive, on a fresh or on an idle kept-alive connection.
 pub const HEADER_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Decoded bytes of one write to standard input.
+pub const STDIN_WRITE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Time in which a command must take the bytes of one write to its standard input.
+pub const STDIN_WRITE_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Members of an archive, either way.
+pub const TAR_MEMBERS_MAX: u64 = 100_000;
+
+/// Bytes of an archive's files together, either way.
+pub const TAR_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
+
+/// Bytes that file writes leave free.
+pub const DISK_RESERVE_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Bytes written between two looks at how many are left.
+pub const DISK_PROBE_BYTES: u64 = 8 * 1024 * 1024;
+
+/// Time for a workload's hook handler and the reading of its output.
+pub const HOOK_HANDLER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Least and most that an image can ask for instead.
+pub const HOOK_HANDLER_TIMEOUT_SECS: std::ops::RangeInclusive<u64> = 1..=55;
+
 /// Survivors that an exit event lists by name; all of them are counted.
 pub const SURVIVORS_LISTED_MAX: usize = 32;
 

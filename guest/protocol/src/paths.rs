@@ -8,6 +8,18 @@ use crate::ExecId;
 pub const HOOKS_PREFIX: &str = "/aws/lambda-microvms/runtime/v1/";
 /// Liveness and bootstrap state; open.
 pub const HEALTH: &str = "/v1/health";
+/// The protocol as a JSON document; open.
+pub const SCHEMA: &str = "/v1/schema";
+/// What the image configures.
+pub const DISCOVERY: &str = "/v1/discovery";
+/// Every exec's process group and its live members.
+pub const PROCS: &str = "/v1/procs";
+/// A relay to a port inside the guest.
+pub const TCP: &str = "/v1/tcp";
+/// One file, read or written.
+pub const FILE: &str = "/v1/fs/file";
+/// A tree, as an archive.
+pub const TAR: &str = "/v1/fs/tar";
 /// Starts an exec.
 pub const EXEC_START: &str = "/v1/exec/start";
 /// The prefix of everything about one exec.
@@ -26,6 +38,8 @@ pub enum ExecVerb {
     Poll,
     /// Its output as an event stream.
     Stream,
+    /// Bytes for its standard input, or that input's end.
+    Stdin,
     /// Release its output.
     Ack,
     /// Stop its process group.
@@ -38,6 +52,7 @@ impl ExecVerb {
         match self {
             Self::Poll => "",
             Self::Stream => "stream",
+            Self::Stdin => "stdin",
             Self::Ack => "ack",
             Self::Kill => "kill",
         }
@@ -47,7 +62,28 @@ impl ExecVerb {
 /// The path of a verb on an exec, with the id percent-encoded into one segment.
 pub fn exec(id: &ExecId, verb: ExecVerb) -> String {
     let mut path = String::from(EXEC_PREFIX);
-    for byte in id.as_str().bytes() {
+    push_encoded(&mut path, id.as_str());
+    if verb != ExecVerb::Poll {
+        path.push('/');
+        path.push_str(verb.segment());
+    }
+    path
+}
+
+/// A path with a query of the given pairs, their values percent-encoded.
+pub fn with_query<const N: usize>(path: &str, pairs: [(&str, &str); N]) -> String {
+    let mut whole = path.to_owned();
+    for (index, (name, value)) in pairs.into_iter().enumerate() {
+        whole.push(if index == 0 { '?' } else { '&' });
+        whole.push_str(name);
+        whole.push('=');
+        push_encoded(&mut whole, value);
+    }
+    whole
+}
+
+fn push_encoded(path: &mut String, text: &str) {
+    for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
             path.push(char::from(byte));
         } else {
@@ -55,11 +91,6 @@ pub fn exec(id: &ExecId, verb: ExecVerb) -> String {
             let _ = write!(path, "%{byte:02X}");
         }
     }
-    if verb != ExecVerb::Poll {
-        path.push('/');
-        path.push_str(verb.segment());
-    }
-    path
 }
 
 /// Undoes percent-encoding; `None` when an escape is broken or the result is not UTF-8.

@@ -66,6 +66,9 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
         .map_err(|error| failed("no process could be made", error))?;
     let io = |error| failed("the command's pipes cannot be read", error);
     let pump = Pump::new(Rc::clone(exec), spawned.stdout, spawned.stderr).map_err(io)?;
+    if let Some(stdin) = spawned.stdin {
+        exec.stdin.open(stdin).map_err(io)?;
+    }
     let mut report = Report::new(spawned.report).map_err(io)?;
     let leader = await_start(&mut report).await?;
     let family = Rc::new(Family::new(spawned.supervisor, leader));
@@ -125,6 +128,8 @@ async fn live(exec: &Rc<Exec>, running: Running) {
             Either::Right(((), leader)) => leader.await,
         }
     };
+    exec.leader_exited.set(true);
+    exec.stdin.close();
     if exec.terms.reap_group_on_exit && !leader_end.timed_out {
         // The pipes are read meanwhile: a member that writes while it stops must not block.
         let stopping = std::pin::pin!(exec.stop(KillScope::Group));

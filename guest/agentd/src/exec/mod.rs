@@ -8,18 +8,24 @@ mod principals;
 mod pump;
 mod registry;
 mod ring;
+mod stdin;
 
 use std::cell::Cell;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
+use agentd_protocol::ErrorExtension;
 use agentd_protocol::ExecId;
 use agentd_protocol::ExecState;
 use agentd_protocol::KillScope;
 use agentd_protocol::Outcome;
 use agentd_protocol::Phase;
+use agentd_protocol::ProcGroup;
 use agentd_protocol::Slug;
+use agentd_protocol::StdinRequest;
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -29,8 +35,11 @@ pub(crate) use output::Output;
 pub(crate) use plan::ImageEnvironment;
 pub(crate) use plan::check_shape;
 pub(crate) use registry::Registry;
+pub(crate) use stdin::Taken;
 
+use self::stdin::Stdin;
 use crate::supervise::Family;
+use crate::supervise::ProcessTable;
 use crate::supervise::escalate;
 
 /// A request on an exec was refused.
@@ -39,6 +48,7 @@ use crate::supervise::escalate;
 pub(crate) struct Refusal {
     pub(crate) slug: Slug,
     pub(crate) detail: String,
+    pub(crate) x: Option<ErrorExtension>,
 }
 
 impl Refusal {
@@ -46,7 +56,13 @@ impl Refusal {
         Self {
             slug,
             detail: detail.into(),
+            x: None,
         }
+    }
+
+    fn with(mut self, x: ErrorExtension) -> Self {
+        self.x = Some(x);
+        self
     }
 }
 
@@ -75,13 +91,21 @@ pub(crate) struct Terms {
     output_linger: Duration,
     scope: KillScope,
     reap_group_on_exit: bool,
+    poweroff_on_exit: bool,
+    stdin: bool,
 }
 
 /// One exec, from its start to its collection.
 #[derive(Debug)]
 pub(crate) struct Exec {
     id: ExecId,
+    /// Its place in the order of starts.
+    number: u64,
+    started_at: u64,
     terms: Terms,
+    stdin: Stdin,
+    /// Whether the leader has exited; stays so whatever becomes of the result.
+    leader_exited: Cell<bool>,
     start: watch::Sender<Start>,
     pub(crate) output: RefCell<Output>,
     /// Told when a reader has taken bytes or left.
@@ -93,10 +117,14 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    fn new(id: ExecId, terms: Terms, output: Output) -> Self {
+    fn new(id: ExecId, number: u64, terms: Terms, output: Output) -> Self {
         Self {
             id,
+            number,
+            started_at: seconds_since_epoch(),
             terms,
+            stdin: Stdin::new(terms.stdin),
+            leader_exited: Cell::new(false),
             start: watch::Sender::new(Start::Pending),
             output: RefCell::new(output),
             room_made: Notify::new(),
@@ -122,6 +150,35 @@ impl Exec {
             Ok(Start::Pending) | Err(_) => {
                 Err(Refusal::new(Slug::InternalError, "the start was given up"))
             }
+        }
+    }
+
+    /// Writes to the command's standard input.
+    pub(crate) async fn write_stdin(
+        &self,
+        request: &StdinRequest,
+        bytes_max: u64,
+    ) -> Result<Taken, Refusal> {
+        self.stdin.take(request, bytes_max).await
+    }
+
+    /// The exec in the account of processes.
+    fn proc_group(&self, table: &ProcessTable) -> ProcGroup {
+        let group = match &*self.start.borrow() {
+            Start::Running(family) => Some(family.leader()),
+            Start::Pending | Start::Refused(_) => None,
+        };
+        let members = group.map_or(vec![], |group| table.group(group));
+        ProcGroup {
+            exec_id: self.id.clone(),
+            pgid: group.map(i32::unsigned_abs),
+            started_at: self.started_at,
+            child_exited: self.leader_exited.get(),
+            reap: self.terms.reap_group_on_exit,
+            pids: members
+                .iter()
+                .map(|process| process.pid.unsigned_abs())
+                .collect(),
         }
     }
 
@@ -216,4 +273,11 @@ impl Exec {
     pub(crate) async fn kill(self: &Rc<Self>) -> bool {
         self.stop(self.terms.scope).await
     }
+}
+
+/// Whole seconds since the epoch, on this machine's clock.
+pub(crate) fn seconds_since_epoch() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }

@@ -65,9 +65,6 @@ pub(crate) fn check_shape(request: &StartRequest) -> Result<(), Refusal> {
     if request.shell == ShellChoice::Named(String::new()) {
         return malformed("`shell` is empty");
     }
-    if request.stdin {
-        return malformed("`stdin`: this daemon has no route to write standard input to");
-    }
     if request
         .env
         .keys()
@@ -92,6 +89,8 @@ pub(super) fn terms(request: &StartRequest, settings: &Settings) -> Terms {
         output_linger: milliseconds(x.output_linger_ms).unwrap_or(settings.output_linger),
         scope: x.scope.unwrap_or_default(),
         reap_group_on_exit: request.reap_group_on_exit,
+        poweroff_on_exit: request.poweroff_on_exit,
+        stdin: request.stdin,
     }
 }
 
@@ -131,6 +130,7 @@ pub(super) fn command(request: &StartRequest, base: &Base<'_>) -> Result<Command
         arguments: c_strings(arguments, "an argument")?,
         uid: principal.uid,
         gid: principal.gid,
+        stdin: request.stdin,
     })
 }
 

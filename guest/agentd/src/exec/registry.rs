@@ -1,5 +1,6 @@
 //! Which execs there are. One id is one exec: asking again finds it, it never starts a second.
 
+use std::cell::Cell;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -7,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use agentd_protocol::ExecId;
+use agentd_protocol::Procs;
 use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
 use tokio::time::Instant;
@@ -20,6 +22,7 @@ use super::drive::Drivers;
 use super::drive::drive;
 use super::plan;
 use crate::settings::Settings;
+use crate::supervise::ProcessTable;
 use crate::supervise::Reaper;
 use crate::supervise::SpawnContext;
 
@@ -33,6 +36,7 @@ pub(crate) struct Registry {
     image: ImageEnvironment,
     drivers: Rc<Drivers>,
     execs: RefCell<HashMap<ExecId, Rc<Exec>>>,
+    begun: Cell<u64>,
 }
 
 impl Registry {
@@ -48,6 +52,7 @@ impl Registry {
             image,
             drivers,
             execs: RefCell::default(),
+            begun: Cell::new(0),
         }
     }
 
@@ -71,7 +76,9 @@ impl Registry {
         let terms = plan::terms(request, &self.settings);
         let settings = &self.settings;
         let output = Output::new(settings.stream_buffer_bytes, settings.output_bytes_max);
-        let exec = Rc::new(Exec::new(request.exec_id.clone(), terms, output));
+        let number = self.begun.get();
+        self.begun.set(number + 1);
+        let exec = Rc::new(Exec::new(request.exec_id.clone(), number, terms, output));
         self.execs
             .borrow_mut()
             .insert(request.exec_id.clone(), Rc::clone(&exec));
@@ -112,6 +119,16 @@ impl Registry {
         )
     }
 
+    /// The account of processes: every exec that started, in the order of the starts.
+    pub(crate) fn procs(&self) -> Procs {
+        let table = ProcessTable::read();
+        let mut execs: Vec<Rc<Exec>> = self.execs.borrow().values().cloned().collect();
+        execs.sort_unstable_by_key(|exec| exec.number);
+        Procs {
+            procs: execs.iter().map(|exec| exec.proc_group(&table)).collect(),
+        }
+    }
+
     /// Forgets acknowledged execs after their time, for as long as the daemon lives.
     pub(crate) async fn collect_for_ever(self: Rc<Self>) {
         let mut ticks = tokio::time::interval(COLLECT_INTERVAL);
@@ -147,7 +164,7 @@ mod tests {
             let id = ExecId::new(name).unwrap();
             let request = StartRequest::new(id.clone(), ["true"]);
             let terms: Terms = plan::terms(&request, &settings);
-            let exec = Exec::new(id.clone(), terms, Output::new(1, 1));
+            let exec = Exec::new(id.clone(), 0, terms, Output::new(1, 1));
             exec.acked_at.set(acked.then_some(acked_at));
             registry.execs.borrow_mut().insert(id, Rc::new(exec));
         }

@@ -9,12 +9,15 @@ use agentd_protocol::Phase;
 use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
 use agentd_protocol::StartedState;
+use agentd_protocol::StdinRequest;
+use agentd_protocol::StdinState;
 use agentd_protocol::paths::ACK_WITHOUT_OUTCOME;
 use agentd_protocol::paths::ExecVerb;
 use agentd_protocol::paths::decode_segment;
 use hyper::Request;
 use hyper::StatusCode;
 use hyper::body::Incoming;
+use serde::de::DeserializeOwned;
 
 use crate::app::App;
 use crate::body;
@@ -22,11 +25,12 @@ use crate::exec::AckAnswer;
 use crate::exec::Exec;
 use crate::exec::Follow;
 use crate::exec::Refusal;
+use crate::exec::Taken;
 use crate::respond;
 use crate::respond::Answer;
 
-/// Bytes of a start's body, which is held in memory: far more than any kernel takes as arguments.
-const START_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Bytes of a JSON body, which is held in memory: far more than any kernel takes as arguments.
+const JSON_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Starts an exec, or finds the one that has the id.
 pub(super) async fn start(app: &App, request: Request<Incoming>) -> Answer {
@@ -63,12 +67,7 @@ pub(super) async fn run(app: &App, request: Request<Incoming>) -> Answer {
 }
 
 /// Everything that is asked of one exec.
-pub(super) async fn one(
-    app: &App,
-    id: Option<ExecId>,
-    verb: ExecVerb,
-    request: Request<Incoming>,
-) -> Answer {
+pub(super) async fn one(app: &App, id: &str, verb: ExecVerb, request: Request<Incoming>) -> Answer {
     let query = request.uri().query().map(str::to_owned);
     let answer = match answer_one(app, id, verb, query.as_deref()).await {
         Ok(answer) => answer,
@@ -80,12 +79,11 @@ pub(super) async fn one(
 
 async fn answer_one(
     app: &App,
-    id: Option<ExecId>,
+    id: &str,
     verb: ExecVerb,
     query: Option<&str>,
 ) -> Result<Answer, Refusal> {
-    let broken = || malformed("the id in the path is not percent-encoded UTF-8");
-    let id = id.ok_or_else(broken)?;
+    let id = exec_id(id)?;
     if verb == ExecVerb::Stream {
         let offset = offset(query)?;
         let exec = app.registry.find(&id).await?;
@@ -94,7 +92,9 @@ async fn answer_one(
     }
     let exec = app.registry.find(&id).await?;
     Ok(match verb {
-        ExecVerb::Poll | ExecVerb::Stream => respond::json(StatusCode::OK, &exec.state()),
+        ExecVerb::Poll | ExecVerb::Stream | ExecVerb::Stdin => {
+            respond::json(StatusCode::OK, &exec.state())
+        }
         ExecVerb::Ack => {
             let bare =
                 query.is_some_and(|query| query.split('&').any(|q| q == ACK_WITHOUT_OUTCOME));
@@ -118,18 +118,52 @@ async fn answer_one(
     })
 }
 
+/// Writes to an exec's standard input.
+pub(super) async fn stdin(app: &App, id: &str, request: Request<Incoming>) -> Answer {
+    let bytes = match read_json(app, request).await {
+        Ok(bytes) => bytes,
+        Err(answer) => return answer,
+    };
+    let answered = async {
+        let request: StdinRequest = parse(&bytes)?;
+        let id = exec_id(id)?;
+        let exec = app.registry.find(&id).await?;
+        let bytes_max = app.settings.stdin_write_bytes_max;
+        let Taken { written, eof } = exec.write_stdin(&request, bytes_max).await?;
+        Ok(StdinState {
+            exec_id: id,
+            written,
+            eof,
+        })
+    };
+    match answered.await {
+        Ok(state) => respond::json(StatusCode::OK, &state),
+        Err(refusal) => respond::refused(&refusal),
+    }
+}
+
+fn exec_id(segment: &str) -> Result<ExecId, Refusal> {
+    let decoded = decode_segment(segment).and_then(|text| ExecId::new(text).ok());
+    decoded.ok_or_else(|| malformed("the id in the path is not percent-encoded UTF-8"))
+}
+
+/// A body that is JSON, and is held in memory.
+async fn read_json(app: &App, request: Request<Incoming>) -> Result<Vec<u8>, Answer> {
+    let bytes_max = app.settings.body_bytes_max.min(JSON_BYTES_MAX);
+    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+    let (head, mut body) = request.into_parts();
+    match body::read(&mut body, bytes_max).await {
+        Ok(bytes) => Ok(bytes),
+        Err(fault) => Err(super::unread(&head.headers, body, fault).await),
+    }
+}
+
 async fn begin(
     app: &App,
     request: Request<Incoming>,
 ) -> Result<(Rc<Exec>, std::time::Duration), Answer> {
-    let bytes_max = app.settings.body_bytes_max.min(START_BYTES_MAX);
-    let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let (head, mut body) = request.into_parts();
-    let bytes = match body::read(&mut body, bytes_max).await {
-        Ok(bytes) => bytes,
-        Err(fault) => return Err(super::unread(&head.headers, body, fault).await),
-    };
-    let start = parse_start(&bytes).map_err(|refusal| respond::refused(&refusal))?;
+    let bytes = read_json(app, request).await?;
+    let start: StartRequest = parse(&bytes).map_err(|refusal| respond::refused(&refusal))?;
     drop(bytes);
     let no_env = BTreeMap::new();
     let launch = app.bootstrap.env().unwrap_or(&no_env);
@@ -138,11 +172,11 @@ async fn begin(
     Ok((exec, app.settings.sse_keepalive))
 }
 
-/// Reads a start's body. The refusal says where it went wrong and never what was there.
-fn parse_start(bytes: &[u8]) -> Result<StartRequest, Refusal> {
+/// Reads a JSON body. The refusal says where it went wrong and never what was there.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json);
-    let request: StartRequest = parsed.map_err(|error| {
+    let request: T = parsed.map_err(|error| {
         let inner = error.inner();
         let what = match inner.classify() {
             serde_json::error::Category::Data => "a value is missing or of the wrong kind",
@@ -226,7 +260,7 @@ mod tests {
             ),
             (String::new(), "not JSON"),
         ] {
-            let refusal = parse_start(body.as_bytes()).unwrap_err();
+            let refusal = parse::<StartRequest>(body.as_bytes()).unwrap_err();
             assert_eq!(refusal.slug, Slug::MalformedRequest);
             assert!(refusal.detail.contains(place), "{}", refusal.detail);
             assert!(!refusal.detail.contains(secret), "{}", refusal.detail);

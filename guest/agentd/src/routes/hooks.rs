@@ -2,9 +2,6 @@
 //! cannot be told from a request made inside the guest. What protects the guest is that the first
 //! launch wins.
 
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
-
 use agentd_protocol::Hook;
 use agentd_protocol::HookRecord;
 use agentd_protocol::RunHookEnvelope;
@@ -19,6 +16,7 @@ use hyper::body::Incoming;
 use crate::app::App;
 use crate::auth::Launch;
 use crate::body;
+use crate::exec::seconds_since_epoch;
 use crate::respond;
 use crate::respond::Answer;
 
@@ -35,13 +33,10 @@ impl HookLog {
             self.dropped += 1;
             return;
         }
-        let since_epoch = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let fired_at = since_epoch.as_secs_f64();
         self.entries.push(HookRecord {
             hook: hook.as_str().into(),
-            fired_at,
+            fired_at: seconds_since_epoch(),
+            handler: None,
         });
     }
 

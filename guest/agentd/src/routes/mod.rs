@@ -7,26 +7,25 @@
 mod exec;
 mod health;
 mod hooks;
+mod table;
 
 pub(crate) use hooks::HookLog;
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
-use agentd_protocol::ExecId;
-use agentd_protocol::Hook;
+use agentd_protocol::Discovery;
 use agentd_protocol::VERSION_HEADER;
-use agentd_protocol::paths;
-use agentd_protocol::paths::ExecVerb;
 use futures_util::FutureExt;
 use hyper::HeaderMap;
-use hyper::Method;
 use hyper::Request;
 use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::header::HeaderName;
 use hyper::header::HeaderValue;
 
+use self::table::Action;
+use self::table::Match;
 use crate::app::App;
 use crate::auth::Access;
 use crate::body;
@@ -36,69 +35,6 @@ use crate::respond::Answer;
 
 /// This daemon's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
-
-/// Something that can be asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Route {
-    Hook(Hook),
-    Health,
-    Start,
-    Run,
-    /// An exec by the id in the path; `None` when that segment cannot be decoded.
-    Exec(Option<ExecId>, ExecVerb),
-}
-
-impl Route {
-    fn of(path: &str) -> Option<Self> {
-        if let Some(name) = path.strip_prefix(paths::HOOKS_PREFIX) {
-            return Hook::from_name(name).map(Self::Hook);
-        }
-        match path {
-            paths::HEALTH => return Some(Self::Health),
-            paths::EXEC_START => return Some(Self::Start),
-            paths::EXEC_RUN => return Some(Self::Run),
-            _ => {}
-        }
-        let rest = path.strip_prefix(paths::EXEC_PREFIX)?;
-        let (segment, verb) = rest.split_once('/').unwrap_or((rest, ""));
-        if segment.is_empty() || (verb.is_empty() && rest.contains('/')) {
-            return None;
-        }
-        let verbs = [
-            ExecVerb::Poll,
-            ExecVerb::Stream,
-            ExecVerb::Ack,
-            ExecVerb::Kill,
-        ];
-        let verb = verbs.into_iter().find(|known| known.segment() == verb)?;
-        let id = paths::decode_segment(segment).and_then(|text| ExecId::new(text).ok());
-        Some(Self::Exec(id, verb))
-    }
-
-    fn is_open(&self) -> bool {
-        matches!(self, Self::Hook(_) | Self::Health)
-    }
-
-    fn allows(&self, method: &Method) -> bool {
-        let reads = matches!(
-            self,
-            Self::Health | Self::Exec(_, ExecVerb::Poll | ExecVerb::Stream)
-        );
-        if reads {
-            method == Method::GET || method == Method::HEAD
-        } else {
-            method == Method::POST
-        }
-    }
-
-    fn allowed(&self) -> &'static str {
-        if self.allows(&Method::GET) {
-            "GET,HEAD"
-        } else {
-            "POST"
-        }
-    }
-}
 
 /// Answers a request, whatever happens on the way.
 pub(crate) async fn answer(app: Rc<App>, request: Request<Incoming>) -> Answer {
@@ -115,10 +51,11 @@ pub(crate) async fn answer(app: Rc<App>, request: Request<Incoming>) -> Answer {
 }
 
 async fn route(app: Rc<App>, request: Request<Incoming>) -> Answer {
-    let Some(route) = Route::of(request.uri().path()) else {
+    let path = request.uri().path().to_owned();
+    let Some(found) = Match::of(&path) else {
         return refuse(request, respond::empty(StatusCode::NOT_FOUND)).await;
     };
-    if !route.is_open() {
+    if found.needs_token() {
         let status = match app.bootstrap.judge(request.headers()) {
             Access::Granted => None,
             Access::Denied => Some(StatusCode::UNAUTHORIZED),
@@ -128,16 +65,32 @@ async fn route(app: Rc<App>, request: Request<Incoming>) -> Answer {
             return refuse(request, respond::empty(status)).await;
         }
     }
-    if !route.allows(request.method()) {
-        return refuse(request, respond::method_not_allowed(route.allowed())).await;
+    let Some(route) = found.with(request.method()) else {
+        return refuse(request, respond::method_not_allowed(&found.allowed())).await;
+    };
+    let id = found.id.unwrap_or_default();
+    match route.action {
+        Action::Hook(hook) => hooks::answer(&app, hook, request).await,
+        Action::Start => exec::start(&app, request).await,
+        Action::Run => exec::run(&app, request).await,
+        Action::Stdin => exec::stdin(&app, id, request).await,
+        Action::Exec(verb) => exec::one(&app, id, verb, request).await,
+        Action::Health => refuse(request, health::answer(&app)).await,
+        Action::Discovery => refuse(request, discovery(&app)).await,
+        Action::Procs => {
+            refuse(
+                request,
+                respond::json(StatusCode::OK, &app.registry.procs()),
+            )
+            .await
+        }
+        _ => respond::empty(StatusCode::NOT_FOUND),
     }
-    match route {
-        Route::Hook(hook) => hooks::answer(&app, hook, request).await,
-        Route::Health => health::answer(&app),
-        Route::Start => exec::start(&app, request).await,
-        Route::Run => exec::run(&app, request).await,
-        Route::Exec(id, verb) => exec::one(&app, id, verb, request).await,
-    }
+}
+
+fn discovery(app: &App) -> Answer {
+    let default_user = app.settings.default_user.clone();
+    respond::json(StatusCode::OK, &Discovery { default_user })
 }
 
 /// Answers without having asked for the body, and leaves the connection usable if that is cheap.
@@ -161,35 +114,4 @@ async fn unread(headers: &HeaderMap, mut body: Incoming, fault: BodyFault) -> An
         BodyFault::TooSlow => respond::empty(StatusCode::REQUEST_TIMEOUT),
         BodyFault::CutOff => respond::empty(StatusCode::BAD_REQUEST),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_mean_what_the_contract_says() {
-        let exec = |id: &str, verb| Some(Route::Exec(ExecId::new(id).ok(), verb));
-        for (path, route) in [
-            ("/v1/health", Some(Route::Health)),
-            ("/v1/health/", None),
-            ("/v1/exec/start", Some(Route::Start)),
-            ("/v1/x/exec/run", Some(Route::Run)),
-            ("/v1/exec/a", exec("a", ExecVerb::Poll)),
-            ("/v1/exec/a%2Fb", exec("a/b", ExecVerb::Poll)),
-            ("/v1/exec/a/kill", exec("a", ExecVerb::Kill)),
-            ("/v1/exec/start/ack", exec("start", ExecVerb::Ack)),
-            ("/v1/exec/%zz", Some(Route::Exec(None, ExecVerb::Poll))),
-            ("/v1/exec/", None),
-            ("/v1/exec/a/", None),
-            ("/v1/exec/a/b/kill", None),
-            ("/v1/exec/a/unknown", None),
-            ("/run", None),
-        ] {
-            assert_eq!(Route::of(path), route, "{path}");
-        }
-        for hook in Hook::ALL {
-            assert_eq!(Route::of(&hook.path()), Some(Route::Hook(hook)));
-        }
-    }
 }

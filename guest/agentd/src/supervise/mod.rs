@@ -11,6 +11,7 @@ mod system;
 
 pub(crate) use escalate::escalate;
 pub(crate) use family::Family;
+pub(crate) use process_table::ProcessTable;
 pub(crate) use reaper::Reaper;
 pub(crate) use report::Record;
 pub(crate) use report::Report;

@@ -43,6 +43,8 @@ pub(crate) struct Command {
     pub(crate) uid: Option<u32>,
     /// The gid, unless inherited.
     pub(crate) gid: Option<u32>,
+    /// Whether standard input is a pipe; otherwise it is the null device.
+    pub(crate) stdin: bool,
 }
 
 /// What every command shares.
@@ -56,6 +58,7 @@ pub(crate) struct SpawnContext {
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) supervisor: pid_t,
+    pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
     pub(crate) report: OwnedFd,
@@ -107,11 +110,13 @@ pub(super) struct Plan {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     pub(super) null: c_int,
+    /// The null device too, unless the command has an input.
+    pub(super) stdin: c_int,
     pub(super) stdout: c_int,
     pub(super) stderr: c_int,
     pub(super) report: c_int,
-    /// The four descriptors above in ascending order.
-    pub(super) kept: [c_int; 4],
+    /// The descriptors above in ascending order.
+    pub(super) kept: [c_int; 5],
     pub(super) files_max: libc::rlimit,
     pub(super) stack: Vec<u8>,
     pub(super) failed_stage: SpawnStage,
@@ -120,11 +125,16 @@ pub(super) struct Plan {
 
 /// Starts a supervisor, which starts the command. How that went is the first record of its report.
 pub(crate) fn spawn(context: &SpawnContext, command: &Command) -> io::Result<Spawned> {
+    let (stdin_reader, stdin) = match command.stdin.then(pipe).transpose()? {
+        Some((reader, writer)) => (Some(reader), Some(writer)),
+        None => (None, None),
+    };
     let (stdout, stdout_writer) = pipe()?;
     let (stderr, stderr_writer) = pipe()?;
     let (report, report_writer) = pipe()?;
     let descriptors = Descriptors {
         null: context.null.as_raw_fd(),
+        stdin: stdin_reader.as_ref().unwrap_or(&context.null).as_raw_fd(),
         stdout: stdout_writer.as_raw_fd(),
         stderr: stderr_writer.as_raw_fd(),
         report: report_writer.as_raw_fd(),
@@ -133,6 +143,7 @@ pub(crate) fn spawn(context: &SpawnContext, command: &Command) -> io::Result<Spa
     let supervisor = fork_supervisor(&mut plan)?;
     Ok(Spawned {
         supervisor,
+        stdin,
         stdout,
         stderr,
         report,
@@ -141,6 +152,7 @@ pub(crate) fn spawn(context: &SpawnContext, command: &Command) -> io::Result<Spa
 
 struct Descriptors {
     null: c_int,
+    stdin: c_int,
     stdout: c_int,
     stderr: c_int,
     report: c_int,
@@ -159,11 +171,12 @@ fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -
     script_arguments.extend(arguments.iter().skip(1));
     let &Descriptors {
         null,
+        stdin,
         stdout,
         stderr,
         report,
     } = descriptors;
-    let mut kept = [null, stdout, stderr, report];
+    let mut kept = [null, stdin, stdout, stderr, report];
     kept.sort_unstable();
     Plan {
         programs: command
@@ -181,6 +194,7 @@ fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -
         uid: command.uid,
         gid: command.gid,
         null,
+        stdin,
         stdout,
         stderr,
         report,

@@ -64,6 +64,7 @@ pub(super) fn supervise(plan: &mut Plan) -> ! {
     // SAFETY: closing descriptors of this process that are not used again. The supervisor must
     // not hold the pipes that its command's readers wait on.
     unsafe {
+        libc::close(plan.stdin);
         libc::close(plan.stdout);
         libc::close(plan.stderr);
     }
@@ -154,7 +155,7 @@ fn try_lead(plan: &mut Plan) -> (SpawnStage, c_int) {
     unsafe {
         libc::setpgid(0, 0);
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const plan.files_max);
-        for (source, target) in [(plan.null, 0), (plan.stdout, 1), (plan.stderr, 2)] {
+        for (source, target) in [(plan.stdin, 0), (plan.stdout, 1), (plan.stderr, 2)] {
             if libc::dup2(source, target) < 0 {
                 return (SpawnStage::Descriptors, last_errno());
             }
