@@ -204,6 +204,7 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         signing_key_file: state.secrets_dir().join("ledger-signing-key"),
         origin: origin(),
         cache_bytes: LEDGER_CACHE_BYTES,
+        archive: None,
     };
     let options = EngineOptions {
         ledger,

@@ -75,6 +75,7 @@ fn options(folder: &Path) -> LedgerOptions {
         signing_key_file: folder.join("key"),
         origin: "bench".into(),
         cache_bytes: 32 * 1024 * 1024,
+        archive: None,
     }
 }
 
