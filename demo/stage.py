@@ -153,8 +153,9 @@ class Daemon:
 
     def look_around(self):
         sandboxes = self.state / "sandboxes"
-        # Skeletons belong to no sandbox: new ones are made from them.
-        names = [e.name for e in sandboxes.iterdir() if not e.name.startswith(".skeleton")]
+        # What begins with a dot belongs to no sandbox, but for what is still being removed.
+        names = [entry.name for entry in sandboxes.iterdir()]
+        names = [name for name in names if name[0] != "." or name.startswith(".trash")]
         state = str(self.state)
         mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
         mounted = [line.split()[4] for line in mounts if state in line]

@@ -20,11 +20,17 @@ pub(crate) fn render(answer: &Value, style: Style) -> String {
             Value::String(text) => (text, Tone::Plain),
             Value::Null => ("-".to_owned(), Tone::Plain),
             Value::Array(list) if list.is_empty() => ("-".to_owned(), Tone::Plain),
+            Value::Array(list) => (sentence(&list), Tone::Open),
             other => (other.to_string(), Tone::Plain),
         };
         table.add_row(vec![toned(name, Tone::Plain), toned(text, tone)]);
     }
     finish(table)
+}
+
+fn sentence(list: &[Value]) -> String {
+    let words: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+    words.join("; ")
 }
 
 fn flatten(prefix: &str, value: &Value, rows: &mut Vec<(String, Value)>) {
@@ -52,10 +58,11 @@ mod tests {
 
     #[test]
     fn every_key_is_shown() {
-        let answer = json!({"backend": "procbox", "capabilities": {"fork": false, "memory_limit": true, "memory_checkpoint_reason": null}});
+        let answer = json!({"backend": "procbox", "capabilities": {"fork": false, "memory_limit": true, "memory_checkpoint_reason": null, "degraded": ["no a", "no b"]}});
         expect![[r#"
             CAPABILITY                HERE
             backend                   procbox
+            degraded                  no a; no b
             fork                      no
             memory checkpoint reason  -
             memory limit              yes"#]]
