@@ -239,8 +239,7 @@ async fn take_up(
         let (inner, caller) = (Arc::clone(inner), caller.clone());
         let sandbox = Arc::clone(&sandbox);
         tokio::spawn(async move {
-            let done =
-                exec::finish(&inner, &caller, &running, sandbox.as_ref(), Attach::Resume).await;
+            let done = exec::finish(&inner, &caller, &running, &sandbox, Attach::Resume).await;
             if let Err(error) = done {
                 tracing::warn!(session = %running.session, %error, "a command was not taken up");
             }

@@ -87,7 +87,7 @@ pub(crate) async fn exec(
         return Err(fail(inner, caller, &running, "sandbox_gone", reason).await);
     };
     let attach = Attach::Run(Box::new(start_request(&session, &running.started)?));
-    finish(inner, caller, &running, sandbox.as_ref(), attach).await
+    finish(inner, caller, &running, &sandbox, attach).await
 }
 
 /// Follows a command to its end and records it.
@@ -95,18 +95,19 @@ pub(crate) async fn finish(
     inner: &Arc<Inner>,
     caller: &Caller,
     running: &Running,
-    sandbox: &dyn Sandbox,
+    sandbox: &Arc<dyn Sandbox>,
     attach: Attach,
 ) -> Result<ExecAnswer, CommandError> {
     let exec_id = guest_exec_id(running.started.exec_id)?;
-    match follow::follow(inner, sandbox, &exec_id, running, attach).await {
+    match follow::follow(inner, sandbox.as_ref(), &exec_id, running, attach).await {
         Ok(ended) => {
             crash::point("exec.ended");
             let answer = outcome::record(inner, caller, running, ended).await?;
             crash::point("exec.outcome");
             // Only now does the guest let go of its copy: had the daemon died before, the next one would
-            // have found it.
-            follow::release(sandbox, &exec_id).await;
+            // have found it. Nobody waits for that.
+            let sandbox = Arc::clone(sandbox);
+            tokio::spawn(async move { follow::release(sandbox.as_ref(), &exec_id).await });
             Ok(answer)
         }
         Err(failure) => {
