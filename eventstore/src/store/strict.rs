@@ -53,10 +53,35 @@ const _: () = assert!(LEAF_ITEMS_MAX * ATTACHMENT_BYTES_MAX <= SEGMENT_BYTES / 4
 
 /// The open store. The fields are dropped in their order: the files go last.
 pub(crate) struct SledStore {
-    db: sled::Db,
+    db: Db,
     files: Files,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+}
+
+/// sled's handle. Present until it is dropped.
+struct Db(Option<sled::Db>);
+
+impl Db {
+    fn get(&self) -> sled::Result<&sled::Db> {
+        let closed = || sled::Error::Unsupported("the store is closed".to_owned());
+        self.0.as_ref().ok_or_else(closed)
+    }
+}
+
+impl Drop for Db {
+    /// sled syncs once more when its last handle goes, and panics where that fails. Everything that
+    /// was answered for is on the disk by then, so the failure is reported and nothing else.
+    fn drop(&mut self) {
+        let db = self.0.take();
+        let dropped = guarded(|| {
+            drop(db);
+            Ok(())
+        });
+        if let Err(error) = dropped {
+            tracing::error!(%error, "the store did not close as it should");
+        }
+    }
 }
 
 /// The files beside sled's own handles.
@@ -102,15 +127,18 @@ impl SledStore {
             .flush_every_ms(None)
             .use_compression(false)
             .segment_size(SEGMENT_BYTES);
-        let db = guarded(|| config.open()).map_err(|StoreError(reason)| {
-            if reason.contains("could not acquire lock") {
-                OpenError::Locked {
-                    dir: dir.to_owned(),
-                }
-            } else {
-                OpenError::Store { reason }
-            }
-        })?;
+        let db =
+            guarded(|| config.open())
+                .map(|db| Db(Some(db)))
+                .map_err(|StoreError(reason)| {
+                    if reason.contains("could not acquire lock") {
+                        OpenError::Locked {
+                            dir: dir.to_owned(),
+                        }
+                    } else {
+                        OpenError::Store { reason }
+                    }
+                })?;
         let db_path = dir.join("db");
         let db_file = OpenOptions::new()
             .read(true)
@@ -133,7 +161,8 @@ impl SledStore {
 
     /// Syncs what sled never does. At each opening, because the last one may have ended half way.
     fn sync_everything(&self) -> Result<(), OpenError> {
-        guarded(|| self.db.flush()).map_err(|StoreError(reason)| OpenError::Store { reason })?;
+        guarded(|| self.db.get()?.flush())
+            .map_err(|StoreError(reason)| OpenError::Store { reason })?;
         for name in ["conf", "db", "blobs", ""] {
             let path = self.dir.join(name);
             files::sync_path(&path, &*self.disk).map_err(OpenError::io(path))?;
@@ -149,24 +178,29 @@ impl Store for SledStore {
         for (key, value) in writes {
             batch.insert(key.as_slice(), value.as_slice());
         }
-        guarded(|| self.db.apply_batch(batch))?;
-        guarded(|| self.db.flush())?;
+        guarded(|| self.db.get()?.apply_batch(batch))?;
+        guarded(|| self.db.get()?.flush())?;
         self.disk
             .sync_data(&self.files.db)
             .map_err(|e| StoreError(format!("the database file does not sync: {e}")))
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Ok(guarded(|| self.db.get(key))?.map(Bytes::from_owner))
+        Ok(guarded(|| self.db.get()?.get(key))?.map(Bytes::from_owner))
     }
 
     fn contains(&self, key: &[u8]) -> Result<bool, StoreError> {
-        guarded(|| self.db.contains_key(key))
+        guarded(|| self.db.get()?.contains_key(key))
     }
 
     fn range(&self, keys: Range<&[u8]>) -> Entries<'_> {
-        let inner = Some(self.db.range(keys));
-        Box::new(SledEntries { inner })
+        match self.db.get() {
+            Ok(db) => {
+                let inner = Some(db.range(keys));
+                Box::new(SledEntries { inner })
+            }
+            Err(e) => Box::new(std::iter::once(Err(StoreError(e.to_string())))),
+        }
     }
 
     fn bytes_on_disk(&self) -> u64 {
