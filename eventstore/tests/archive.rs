@@ -75,6 +75,7 @@ fn assert_rebuilds(dir: &Path, expected: &str, blobs: &[BlobDigest]) {
     let rebuilt = rebuild_from_archive(&archive_dir(dir), &options).unwrap();
     let ledger = Ledger::open(options, Box::new(|_| {})).unwrap();
     assert_eq!(ledger.head(), rebuilt.head);
+    assert!(rebuilt.was_complete);
     assert_eq!(export(&ledger, ExportScope::WholeLedger), expected);
     for digest in blobs {
         assert!(
@@ -202,6 +203,32 @@ async fn damage_in_the_archive_is_reported_and_nothing_is_rebuilt_from_it() {
         matches!(refused, Err(RebuildError::Archive { .. })),
         "{refused:?}"
     );
+}
+
+#[test]
+fn a_flipped_bit_in_the_archive_is_an_error_or_changes_nothing_or_is_at_its_end_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open_archived(dir.path());
+    let whole = runtime().block_on(async {
+        fill(&ledger, "host", 30).await;
+        let head = ledger.head();
+        ledger.close().await;
+        head
+    });
+    let file = archive_dir(dir.path()).join("0000000001.log");
+    let good = fs::read(&file).unwrap();
+    let mut errors = 0;
+    for n in 0..150 {
+        let mut bad = good.clone();
+        bad[n * good.len() / 150 + n % 7] ^= 1 << (n % 8);
+        fs::write(&file, &bad).unwrap();
+        let new = tempfile::tempdir().unwrap();
+        match rebuild_from_archive(&archive_dir(dir.path()), &options(new.path())) {
+            Ok(rebuilt) => assert!(rebuilt.head == whole || !rebuilt.was_complete, "flip {n}"),
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(errors > 130, "{errors}");
 }
 
 #[tokio::test]

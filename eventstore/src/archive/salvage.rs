@@ -39,6 +39,9 @@ pub struct RebuiltLedger {
     pub head: Head,
     /// How many blob files it has.
     pub blobs: u64,
+    /// Whether the archive says that it was complete when the ledger was closed. Where it does not,
+    /// the ledger may have been some groups further.
+    pub was_complete: bool,
 }
 
 /// Why no ledger could be made.
@@ -88,7 +91,7 @@ pub fn rebuild_from_archive(
         return Err(unreadable("there is no such folder".to_owned()));
     }
     let store = store::open(&options.dir, options.cache_bytes, &environment)?;
-    copy_log(archive, &*store, &environment).map_err(|e| unreadable(e.to_string()))?;
+    let end = copy_log(archive, &*store, &environment).map_err(|e| unreadable(e.to_string()))?;
     let genesis = store
         .get(keys::GENESIS)
         .map_err(|e| unreadable(e.to_string()))?;
@@ -106,20 +109,24 @@ pub fn rebuild_from_archive(
     Ok(RebuiltLedger {
         head: rebuilt.head,
         blobs: copied,
+        was_complete: end == Some(rebuilt.head.position.get().to_be_bytes().to_vec()),
     })
 }
 
-/// Brings every write of the archive into the store, in their order.
+/// Brings every write of the archive into the store, in their order, and returns the note of an
+/// orderly end if nothing follows it.
 fn copy_log(
     archive: &Path,
     store: &dyn Store,
     environment: &Environment,
-) -> Result<(), StoreError> {
+) -> Result<Option<Vec<u8>>, StoreError> {
     let mut batch: Vec<Write> = Vec::new();
+    let mut end = None;
     let mut batch_bytes = 0;
     let files = Arc::clone(&environment.archive_files);
     Log::open(files, archive, Mode::ReadOnly, &mut |key, value, _| {
-        if key == END_KEY {
+        end = (key == END_KEY).then(|| value.to_vec());
+        if end.is_some() {
             return Ok(());
         }
         if value.len() > RECORD_BYTES_MAX {
@@ -136,7 +143,8 @@ fn copy_log(
         }
         Ok(())
     })?;
-    store.commit(&batch)
+    store.commit(&batch)?;
+    Ok(end)
 }
 
 /// Copies the blob files, each checked against its name.
