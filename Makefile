@@ -12,12 +12,12 @@ CARGO_FLAGS ?=
 .DEFAULT_GOAL := help
 # The demo builds after the set-up and plays after the build, with -j too.
 .NOTPARALLEL:
-.PHONY: help setup build demo run test bench check clean need-cargo
+.PHONY: help setup build demo run test crash-lab bench check clean need-cargo
 
 help: ## List the tasks
 	@echo "fluxvm: sessions for AI agents, and the ledger that remembers what they did"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "New here?  make demo   (about a minute after the build)"
 
@@ -36,6 +36,11 @@ run: build ## Start the daemon for daily use, in the foreground
 test: need-cargo ## Run everything that proves the project
 	@CARGO_FLAGS="$(CARGO_FLAGS)" scripts/build.sh "$(TARGET)" --for-tests
 	@CARGO_FLAGS="$(CARGO_FLAGS)" FLUXVM_BIN_DIR="$(BIN)" scripts/test.sh
+
+CRASH_LAB_IMAGES ?= 4000
+crash-lab: need-cargo ## Lose power, break disks and flip bits, thousands of times
+	@CRASH_LAB_IMAGES=$(CRASH_LAB_IMAGES) cargo test $(CARGO_FLAGS) --release -p fluxvm-eventstore --test crash_lab_simulated \
+	  --test crash_lab_real --test crash_kill --test flipped_bits -- --nocapture
 
 bench: build ## Measure, on this machine, with p50, p95 and p99
 	@FLUXVM_BIN_DIR="$(BIN)" cargo run $(CARGO_FLAGS) --release -q -p fluxvm-replay-tests --bin fluxvm-bench -- $(BENCH_FLAGS)
