@@ -51,6 +51,7 @@ pub(crate) fn lines(
             events: 0,
             head_seq: None,
             head_hash: shared.genesis.hash(),
+            checkpoint: None,
         },
         shared,
         scope,
@@ -108,6 +109,7 @@ impl Events {
             events: self.end.events + 1,
             head_seq: Some(seq),
             head_hash: hash,
+            checkpoint: None,
         };
     }
 

@@ -6,13 +6,16 @@
 //! {"type":"end","events":…,"head_seq":…,"head_hash":…}
 //! ```
 //!
+//! Format 2 is the same as evidence: the first line names the state of the ledger that the events
+//! are in (`tree_size`, `tree_root`), lines of [proofs and blobs](crate::evidence) stand between,
+//! and the last line bears the signed checkpoint of that state (`checkpoint`).
+//!
 //! The payload stands in the line exactly as it was hashed. A redacted event has `"payload":null`,
 //! `"salt":null` and `"redacted":true`. Times have nine decimals, hashes are lower-case
 //! hexadecimal.
 //!
 //! Each line has exactly one form, the one that the functions here write: the verifier writes every
-//! line that it reads once more and compares, so that no byte of an export can change unnoticed. A
-//! later release puts signed checkpoints beside the last line as lines of their own type.
+//! line that it reads once more and compares, so that no byte of an export can change unnoticed.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -32,15 +35,27 @@ use crate::Header;
 use crate::LedgerId;
 use crate::PAYLOAD_BYTES_MAX;
 use crate::Payload;
+use crate::Position;
 use crate::RecordedAt;
 use crate::RecordedEvent;
 use crate::Scope;
 use crate::StreamName;
 use crate::StreamVersion;
+use crate::TreeHash;
+use crate::evidence::ExportBlob;
+use crate::evidence::ExportProof;
+use crate::evidence::TreeHead;
+use crate::evidence::blob_line;
+use crate::evidence::proof_line;
+use crate::evidence::read_blob;
+use crate::evidence::read_proof;
 use crate::hash::parse_hex32;
 
 /// The longest line of an export in bytes: the largest payload and ample room for a header.
 pub const LINE_BYTES_MAX: usize = PAYLOAD_BYTES_MAX as usize + 64 * 1024;
+
+/// The format of exports that bear proofs and a checkpoint.
+pub const FORMAT_EVIDENCE: u8 = 2;
 
 /// How the scope of a whole ledger is written: nothing that a stream could be called, nor one bit
 /// from it.
@@ -57,10 +72,12 @@ pub struct ExportHeader {
     pub scope: Scope,
     /// The genesis hash as the line states it.
     pub genesis_hash: EventHash,
+    /// The state of the ledger that the events are proven to be in; there in format 2.
+    pub tree: Option<TreeHead>,
 }
 
 /// The last line: how many events there were and which was the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportEnd {
     /// How many event lines lie before this one.
     pub events: u64,
@@ -68,6 +85,8 @@ pub struct ExportEnd {
     pub head_seq: Option<GlobalSeq>,
     /// The last event's hash, or the genesis hash where there were no events.
     pub head_hash: EventHash,
+    /// The signed checkpoint of the state in the first line; there in format 2.
+    pub checkpoint: Option<String>,
 }
 
 /// One line of an export.
@@ -81,6 +100,10 @@ pub enum ExportLine {
     Header(ExportHeader),
     /// An event.
     Event(RecordedEvent),
+    /// That the event before it is in the tree.
+    Proof(ExportProof),
+    /// A part of a blob.
+    Blob(ExportBlob),
     /// The last line.
     End(ExportEnd),
 }
@@ -110,6 +133,10 @@ struct HeaderFields {
     vkey: String,
     scope: String,
     genesis: EventHash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree_size: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree_root: Option<EventHash>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -145,6 +172,8 @@ struct EndFields {
     events: u64,
     head_seq: Option<GlobalSeq>,
     head_hash: EventHash,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<String>,
 }
 
 /// The first line of an export, with its line feed.
@@ -154,6 +183,18 @@ pub fn header_line(genesis: &Genesis, scope: &Scope) -> String {
         genesis: genesis.clone(),
         scope: scope.clone(),
         genesis_hash: genesis.hash(),
+        tree: None,
+    })
+}
+
+/// The first line of an export as evidence, with its line feed.
+pub fn evidence_header_line(genesis: &Genesis, scope: &Scope, tree: TreeHead) -> String {
+    render_header(&ExportHeader {
+        format: FORMAT_EVIDENCE,
+        genesis: genesis.clone(),
+        scope: scope.clone(),
+        genesis_hash: genesis.hash(),
+        tree: Some(tree),
     })
 }
 
@@ -201,6 +242,7 @@ pub fn footer_line(end: &ExportEnd) -> String {
         events: end.events,
         head_seq: end.head_seq,
         head_hash: end.head_hash,
+        checkpoint: end.checkpoint.clone(),
     })
 }
 
@@ -215,9 +257,18 @@ pub fn parse_line(line: &[u8]) -> Result<ExportLine, LineError> {
         let header = read_header(text)?;
         let rendered = render_header(&header);
         (ExportLine::Header(header), rendered)
+    } else if text.starts_with(r#"{"type":"proof","#) {
+        let proof = read_proof(text)?;
+        let rendered = proof_line(&proof);
+        (ExportLine::Proof(proof), rendered)
+    } else if text.starts_with(r#"{"type":"blob","#) {
+        let blob = read_blob(text)?;
+        let rendered = blob_line(&blob);
+        (ExportLine::Blob(blob), rendered)
     } else if text.starts_with(r#"{"type":"end","#) {
         let end = read_end(text)?;
-        (ExportLine::End(end), footer_line(&end))
+        let rendered = footer_line(&end);
+        (ExportLine::End(end), rendered)
     } else {
         return Err(LineError::UnknownType);
     };
@@ -240,10 +291,14 @@ fn render_header(header: &ExportHeader) -> String {
             Scope::OneStream(stream) => stream.as_str().to_owned(),
         },
         genesis: header.genesis_hash,
+        tree_size: header.tree.map(|tree| tree.size.get()),
+        tree_root: header
+            .tree
+            .map(|tree| EventHash::from_bytes(*tree.root.as_bytes())),
     })
 }
 
-fn render(fields: &impl Serialize) -> String {
+pub(crate) fn render(fields: &impl Serialize) -> String {
     // Strings, integers and raw JSON always serialise; an empty line would fail verification.
     let mut line = serde_json::to_string(fields).unwrap_or_default();
     line.push('\n');
@@ -263,11 +318,23 @@ fn read_header(text: &str) -> Result<ExportHeader, LineError> {
         vkey: fields.vkey,
     };
     genesis.check().map_err(malformed)?;
+    let tree = match (fields.format, fields.tree_size, fields.tree_root) {
+        (FORMAT_EVIDENCE, Some(size), Some(root)) => Some(TreeHead {
+            size: Position::new(size),
+            root: TreeHash::from_bytes(*root.as_bytes()),
+        }),
+        (FORMAT_EVIDENCE, ..) | (_, Some(_), _) | (_, _, Some(_)) => {
+            let reason = "a state of the tree belongs to format 2 and only to it";
+            return Err(LineError::Malformed(reason.to_owned()));
+        }
+        _ => None,
+    };
     Ok(ExportHeader {
         format: fields.format,
         genesis,
         scope,
         genesis_hash: fields.genesis,
+        tree,
     })
 }
 
@@ -316,9 +383,10 @@ fn read_end(text: &str) -> Result<ExportEnd, LineError> {
         events: fields.events,
         head_seq: fields.head_seq,
         head_hash: fields.head_hash,
+        checkpoint: fields.checkpoint,
     })
 }
 
-fn malformed(error: impl std::fmt::Display) -> LineError {
+pub(crate) fn malformed(error: impl std::fmt::Display) -> LineError {
     LineError::Malformed(error.to_string())
 }

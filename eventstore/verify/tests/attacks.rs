@@ -190,7 +190,7 @@ fn a_file_without_its_header_is_found() {
 fn an_export_of_an_unknown_format_is_found() {
     let text = Forge::new()
         .text()
-        .replacen("\"format\":1", "\"format\":2", 1);
+        .replacen("\"format\":1", "\"format\":3", 1);
     assert_eq!(codes(&verify(&text)), [(FaultCode::FormatUnknown, None)]);
 }
 

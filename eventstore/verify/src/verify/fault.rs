@@ -117,6 +117,62 @@ fault_codes! {
     EndCount = "end_count",
     /// The last line names another last event than there is.
     EndHead = "end_head",
+    /// The genesis names a key that is none.
+    KeyForm = "key_form",
+    /// The key that the caller named never spoke for this ledger.
+    KeyUnexpected = "key_unexpected",
+    /// An event lies beyond the checkpoint of its export: nobody signed for it.
+    EventUnsigned = "event_unsigned",
+    /// The events are not those of the tree that the first line names.
+    TreeRoot = "tree_root",
+    /// No proof follows an event that needs one.
+    ProofMissing = "proof_missing",
+    /// A proof that belongs to no event before it.
+    ProofForeign = "proof_foreign",
+    /// A proof does not have the hashes that the event's place in the tree asks for.
+    ProofForm = "proof_form",
+    /// The event is not in the tree that the first line names.
+    ProofInvalid = "proof_invalid",
+    /// The export bears no checkpoint where there must be one.
+    CheckpointMissing = "checkpoint_missing",
+    /// What should be a signed checkpoint is none.
+    CheckpointForm = "checkpoint_form",
+    /// The checkpoint is of another ledger.
+    CheckpointOrigin = "checkpoint_origin",
+    /// The checkpoint is of another size than the first line says.
+    CheckpointSize = "checkpoint_size",
+    /// The checkpoint names another root than the first line.
+    CheckpointRoot = "checkpoint_root",
+    /// The checkpoint is of more events than there are.
+    CheckpointBeyond = "checkpoint_beyond",
+    /// The key that may speak for the checkpoint did not sign it.
+    CheckpointUnsigned = "checkpoint_unsigned",
+    /// The signature is not the key's.
+    CheckpointSignature = "checkpoint_signature",
+    /// A key signed that did not speak for the ledger at that size.
+    CheckpointKey = "checkpoint_key",
+    /// The ledger's own keys signed two roots for one size.
+    CheckpointFork = "checkpoint_fork",
+    /// The ledger ends before a checkpoint that was kept elsewhere.
+    TailMissing = "tail_missing",
+    /// The events are not those that a checkpoint was signed over earlier.
+    HistoryRewritten = "history_rewritten",
+    /// Nothing shows an export of one stream to be consistent with a checkpoint kept elsewhere.
+    AgainstUnproven = "against_unproven",
+    /// The event that hands the key on cannot be read as one.
+    RotationForm = "rotation_form",
+    /// The event hands on a key that was not the ledger's.
+    RotationKey = "rotation_key",
+    /// The old key did not sign for the new one.
+    RotationSignature = "rotation_signature",
+    /// The event does not hold the old key's checkpoint over all events before it.
+    RotationSeal = "rotation_seal",
+    /// The parts of a blob do not make it whole.
+    BlobForm = "blob_form",
+    /// A blob is not what its digest says.
+    BlobDigest = "blob_digest",
+    /// No event refers to the blob.
+    BlobForeign = "blob_foreign",
     /// An event that the caller noted down is not there.
     KnownMissing = "known_missing",
     /// An event that the caller noted down has another hash: the ledger was linked anew.

@@ -1,9 +1,10 @@
 //! The offline verifier: reads an export once, from front to back, and lists every fault.
 //!
 //! It never stops at the first fault: what matters after an incident is how far the damage goes. It
-//! needs no more memory than one line, one number per stream, one range per gap and the faults
-//! themselves.
+//! needs no more memory than a few lines for each core, one number per stream, one range per gap,
+//! the names of blobs where there are any, and the faults themselves.
 
+mod check;
 mod fault;
 mod lines;
 mod walk;
@@ -13,11 +14,15 @@ use std::io::BufRead;
 pub use fault::Fault;
 pub use fault::FaultCode;
 
+use crate::Checkpoint;
+use crate::ConsistencyProof;
 use crate::EventHash;
 use crate::Genesis;
 use crate::GlobalSeq;
 use crate::LedgerId;
+use crate::Position;
 use crate::StreamName;
+use crate::VerifierKey;
 use crate::export::LINE_BYTES_MAX;
 
 /// How many faults a report lists; beyond them it only counts. A damaged file must not exhaust
@@ -43,6 +48,16 @@ pub struct VerifyOptions {
     /// Events that were noted down earlier outside the ledger. Each must still be there with the
     /// same hash. This is what catches a cut tail and a ledger that was linked anew.
     pub known: Vec<(GlobalSeq, EventHash)>,
+    /// A key that the ledger must have had at some time. With it an export without a signed
+    /// checkpoint is refused; without it the export is believed who speaks for it.
+    pub key: Option<VerifierKey>,
+    /// Checkpoints, as notes, that were kept elsewhere. Each must be the ledger's own and the
+    /// export must be of a ledger that goes through it. This too catches a cut tail and a ledger
+    /// that was linked anew.
+    pub against: Vec<String>,
+    /// What shows the checkpoint of a stream's export to be consistent with those kept elsewhere.
+    /// The export of a whole ledger needs no such proof.
+    pub consistency: Vec<ConsistencyProof>,
 }
 
 impl Default for VerifyOptions {
@@ -51,6 +66,9 @@ impl Default for VerifyOptions {
             line_bytes_max: LINE_BYTES_MAX,
             ledger_id: None,
             known: Vec::new(),
+            key: None,
+            against: Vec::new(),
+            consistency: Vec::new(),
         }
     }
 }
@@ -68,6 +86,14 @@ pub struct Report {
     pub streams: u64,
     /// How many of the events had been redacted.
     pub redacted: u64,
+    /// How many proofs of single events were read.
+    pub proofs: u64,
+    /// How many blobs were read whole.
+    pub blobs: u64,
+    /// The checkpoint of the export, where the right key signed it and the events give it.
+    pub checkpoint: Option<Checkpoint>,
+    /// The keys that spoke for the ledger, each with the size from which on it did.
+    pub keys: Vec<(Position, VerifierKey)>,
     /// The last event and its hash.
     pub head: Option<(GlobalSeq, EventHash)>,
     /// What the export says of the ledger.

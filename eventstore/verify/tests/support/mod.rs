@@ -10,6 +10,8 @@
     reason = "each test file uses its part of this, and a test may fail loudly"
 )]
 
+pub mod evidence;
+
 use bytes::Bytes;
 use fluxvm_verify::*;
 
@@ -54,6 +56,10 @@ impl Forge {
     }
 
     pub fn append(&mut self, stream: &str, payload: &str) {
+        self.append_kind(stream, "test.done", payload);
+    }
+
+    pub fn append_kind(&mut self, stream: &str, kind: &str, payload: &str) {
         let n = self.events.len() as u64 + 1;
         let stream = StreamName::parse(stream).unwrap();
         let version = self
@@ -68,7 +74,7 @@ impl Forge {
             stream,
             version: StreamVersion::new(version).unwrap(),
             event_id: EventId::from_bytes([n as u8; 16]),
-            kind: EventKind::parse("test.done").unwrap(),
+            kind: EventKind::parse(kind).unwrap(),
             schema: 1,
             recorded_at: RecordedAt::from_unix_ns(1_796_119_200_000_000_100 + n),
             actor: Actor::parse("admin:\"ops\"").unwrap(),
@@ -141,6 +147,7 @@ impl Forge {
                 .events
                 .last()
                 .map_or(self.genesis.hash(), |event| event.hash),
+            checkpoint: None,
         }));
         lines
     }

@@ -1,53 +1,66 @@
 //! The walk over the lines: what each must hold by itself, and what it must hold beside its
 //! neighbours.
 
+mod blobs;
+mod checkpoints;
+mod tree;
+
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::io::BufRead;
+
+use blobs::Blobs;
+use tree::Tree;
 
 use super::Fault;
 use super::FaultCode;
 use super::Report;
 use super::Scope;
 use super::VerifyOptions;
-use super::lines::Line;
+use super::check::Checked;
+use super::check::Item;
+use super::check::check_all;
 use super::lines::Lines;
 use crate::EventHash;
 use crate::FORMAT_VERSION;
 use crate::GlobalSeq;
+use crate::KeyChain;
 use crate::Payload;
+use crate::Position;
 use crate::RecordedAt;
 use crate::RecordedEvent;
+use crate::SignedCheckpoint;
 use crate::StreamName;
 use crate::StreamVersion;
-use crate::check_canonical;
+use crate::TreeHash;
+use crate::evidence::TreeHead;
 use crate::export::ExportEnd;
 use crate::export::ExportHeader;
 use crate::export::ExportLine;
+use crate::export::FORMAT_EVIDENCE;
 use crate::export::LineError;
-use crate::export::parse_line;
+use crate::is_rotation;
 
 pub(super) fn walk(reader: impl BufRead, options: &VerifyOptions) -> Report {
     let mut walk = Walk::new(options);
-    let mut lines = Lines::new(reader, options.line_bytes_max);
-    loop {
+    let lines = Lines::new(reader, options.line_bytes_max);
+    let outcome = check_all(lines, |item| {
         walk.line += 1;
-        match lines.next() {
-            Ok(Line::Whole(line)) => walk.take_line(line),
-            Ok(Line::Unended(line)) => {
-                walk.take_line(line);
+        match item {
+            Item::Line(checked) => walk.take_line(*checked),
+            Item::Unended(checked) => {
+                walk.take_line(*checked);
                 walk.fault(FaultCode::Truncated, "the file ends within a line");
             }
-            Ok(Line::TooLong) => {
+            Item::TooLong => {
                 let detail = format!("the line has more than {} bytes", options.line_bytes_max);
                 walk.fault(FaultCode::LineTooLong, detail);
             }
-            Ok(Line::End) => break,
-            Err(e) => {
-                walk.fault(FaultCode::Unreadable, e.to_string());
-                break;
-            }
         }
+    });
+    walk.line += 1;
+    if let Err(e) = outcome {
+        walk.fault(FaultCode::Unreadable, e.to_string());
     }
     walk.finish()
 }
@@ -72,10 +85,20 @@ struct Walk<'a> {
     versions: HashMap<StreamName, StreamVersion>,
     known: BTreeMap<GlobalSeq, EventHash>,
     end_seen: bool,
+    tree: Tree,
+    blobs: Blobs,
 }
 
 impl<'a> Walk<'a> {
     fn new(options: &'a VerifyOptions) -> Walk<'a> {
+        let mut tree = Tree::default();
+        // What cannot be read is said at the end, with all else about it.
+        let held = options.against.iter().filter_map(|note| note.parse().ok());
+        tree.wanted
+            .extend(held.map(|held: SignedCheckpoint| held.size()));
+        if tree.wanted.contains(&Position::START) {
+            tree.roots.insert(Position::START, TreeHash::of_nothing());
+        }
         Walk {
             options,
             report: Report::default(),
@@ -87,7 +110,14 @@ impl<'a> Walk<'a> {
             versions: HashMap::new(),
             known: options.known.iter().copied().collect(),
             end_seen: false,
+            tree,
+            blobs: Blobs::default(),
         }
+    }
+
+    /// The state of the ledger that the first line names.
+    fn tree_head(&self) -> Option<TreeHead> {
+        self.header.as_ref().and_then(|header| header.tree)
     }
 
     fn fault(&mut self, code: FaultCode, detail: impl Into<String>) {
@@ -101,21 +131,38 @@ impl<'a> Walk<'a> {
         });
     }
 
-    fn take_line(&mut self, line: &[u8]) {
+    fn take_line(&mut self, checked: Checked) {
         if self.end_seen {
             self.fault(FaultCode::AfterEnd, "a line behind the last one");
         }
-        let parsed = parse_line(line);
+        let Checked {
+            parsed,
+            faults,
+            references,
+        } = checked;
         if self.line == 1 && !matches!(parsed, Ok(ExportLine::Header(_))) {
             self.fault(
                 FaultCode::HeaderMissing,
                 "the first line does not name a ledger",
             );
         }
+        if !matches!(parsed, Ok(ExportLine::Proof(_))) {
+            self.miss_proof();
+        }
+        if !matches!(parsed, Ok(ExportLine::Blob(_))) {
+            self.miss_blob_end();
+        }
         match parsed {
             Ok(ExportLine::Header(header)) => self.take_header(header),
-            Ok(ExportLine::Event(event)) => self.take_event(&event),
-            Ok(ExportLine::End(end)) => self.take_end(end),
+            Ok(ExportLine::Event(event)) => {
+                if self.tree_head().is_some() {
+                    self.blobs.references.extend(references);
+                }
+                self.take_event(&event, faults);
+            }
+            Ok(ExportLine::Proof(proof)) => self.take_proof(&proof),
+            Ok(ExportLine::Blob(part)) => self.take_blob(&part),
+            Ok(ExportLine::End(end)) => self.take_end(&end),
             Err(e @ LineError::UnknownType) => self.fault(FaultCode::UnknownLine, e.to_string()),
             Err(LineError::Malformed(detail)) => self.fault(FaultCode::MalformedLine, detail),
             Err(e @ LineError::OtherForm) => self.fault(FaultCode::LineForm, e.to_string()),
@@ -124,9 +171,9 @@ impl<'a> Walk<'a> {
 
     fn take_header(&mut self, header: ExportHeader) {
         let id = header.genesis.ledger_id;
-        if header.format != FORMAT_VERSION {
+        if !(FORMAT_VERSION..=FORMAT_EVIDENCE).contains(&header.format) {
             let detail = format!(
-                "format {}, this verifier reads {FORMAT_VERSION}",
+                "format {}, this verifier reads up to {FORMAT_EVIDENCE}",
                 header.format
             );
             self.fault(FaultCode::FormatUnknown, detail);
@@ -147,6 +194,7 @@ impl<'a> Walk<'a> {
             None if self.line == 1 => {
                 self.report.genesis = Some(header.genesis.clone());
                 self.report.scope = Some(header.scope.clone());
+                self.take_tree_head(&header);
                 self.header = Some(header);
             }
             Some(first) if first.genesis != header.genesis => {
@@ -159,15 +207,35 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn take_event(&mut self, event: &RecordedEvent) {
+    /// What the first line says of the tree and of the first key.
+    fn take_tree_head(&mut self, header: &ExportHeader) {
+        match KeyChain::new(&header.genesis) {
+            Ok(chain) => self.tree.chain = Some(chain),
+            // An export without signatures does not need the key.
+            Err(e) if header.tree.is_some() => self.fault(FaultCode::KeyForm, e.to_string()),
+            Err(_) => {}
+        }
+        if let Some(tree) = header.tree {
+            self.tree.wanted.insert(tree.size);
+            if tree.size == Position::START {
+                let root = TreeHash::of_nothing();
+                self.tree.roots.insert(Position::START, root);
+            }
+        }
+    }
+
+    fn take_event(&mut self, event: &RecordedEvent, faults: Vec<(FaultCode, String)>) {
         self.current = Some((event.header.seq, event.header.kind.clone()));
         self.report.events += 1;
-        self.check_payload(event);
-        self.check_hash(event);
+        self.report.redacted += u64::from(matches!(event.payload, Payload::Redacted));
+        for (code, detail) in faults {
+            self.fault(code, detail);
+        }
         self.check_scope(event);
         if self.check_order(event) {
             self.check_link(event);
             self.check_version(event);
+            self.take_leaf(event);
             self.last = Some(Last {
                 seq: event.header.seq,
                 hash: event.hash,
@@ -185,38 +253,19 @@ impl<'a> Walk<'a> {
         self.current = None;
     }
 
-    fn check_payload(&mut self, event: &RecordedEvent) {
-        let Payload::Present { bytes, salt } = &event.payload else {
-            self.report.redacted += 1;
-            return;
-        };
-        if u32::try_from(bytes.len()) != Ok(event.header.payload_bytes) {
-            let detail = format!("{} bytes, not {}", bytes.len(), event.header.payload_bytes);
-            self.fault(FaultCode::PayloadLength, detail);
-        }
-        if crate::payload_commitment(salt, bytes) != event.header.payload_commitment {
-            self.fault(
-                FaultCode::PayloadCommitment,
-                "the header commits to another payload",
-            );
-        }
-        if let Err(e) = check_canonical(bytes) {
-            self.fault(FaultCode::PayloadForm, e.to_string());
-        }
-    }
-
-    fn check_hash(&mut self, event: &RecordedEvent) {
-        if event.hash_holds() {
-            return;
-        }
-        let code = match event.payload {
-            Payload::Present { .. } => FaultCode::EventHash,
-            Payload::Redacted => FaultCode::RedactedHash,
-        };
-        self.fault(code, "header and predecessor give another hash");
+    /// Whether the event is of another stream and in the export for the key that it hands on.
+    fn is_guest(&self, event: &RecordedEvent) -> bool {
+        let is_foreign = matches!(
+            &self.report.scope,
+            Some(Scope::OneStream(stream)) if *stream != event.header.stream
+        );
+        is_foreign && self.tree_head().is_some() && is_rotation(event)
     }
 
     fn check_scope(&mut self, event: &RecordedEvent) {
+        if self.is_guest(event) {
+            return;
+        }
         if let Some(Scope::OneStream(stream)) = &self.report.scope
             && *stream != event.header.stream
         {
@@ -305,6 +354,9 @@ impl<'a> Walk<'a> {
     }
 
     fn check_version(&mut self, event: &RecordedEvent) {
+        if self.is_guest(event) {
+            return;
+        }
         let version = event.header.version;
         let before = self.versions.get(&event.header.stream).copied();
         let expected = StreamVersion::after(before);
@@ -320,7 +372,7 @@ impl<'a> Walk<'a> {
         self.versions.insert(event.header.stream.clone(), version);
     }
 
-    fn take_end(&mut self, end: ExportEnd) {
+    fn take_end(&mut self, end: &ExportEnd) {
         self.end_seen = true;
         if end.events != self.report.events {
             let detail = format!(
@@ -340,20 +392,27 @@ impl<'a> Walk<'a> {
         if !matches {
             self.fault(FaultCode::EndHead, "the last line names another last event");
         }
+        self.check_checkpoint(end.checkpoint.as_deref());
     }
 
     fn finish(mut self) -> Report {
         if self.line == 1 {
             self.fault(FaultCode::HeaderMissing, "the file is empty");
         }
+        self.miss_proof();
         if !self.end_seen {
             self.fault(FaultCode::Truncated, "the export has no last line");
         }
+        self.check_held();
         for (seq, hash) in std::mem::take(&mut self.known) {
             let detail = format!("event {seq} with hash {hash} was noted and is not here");
             self.fault(FaultCode::KnownMissing, detail);
         }
         self.report.streams = u64::try_from(self.versions.len()).unwrap_or(u64::MAX);
+        self.report.keys = match &self.tree.chain {
+            Some(chain) => chain.keys().to_vec(),
+            None => Vec::new(),
+        };
         self.report.head = self.last.map(|last| (last.seq, last.hash));
         self.report
     }
