@@ -12,6 +12,9 @@ use std::path::PathBuf;
 
 use crate::environment::Disk;
 
+/// The file that is locked while a folder is in use.
+pub(crate) const LOCK: &str = "lock";
+
 /// What the owner may do with a folder, and nobody else.
 const PRIVATE_DIR_MODE: u32 = 0o700;
 
@@ -36,7 +39,7 @@ pub(crate) fn create_private_dir(dir: &Path, disk: &dyn Disk) -> io::Result<()> 
 pub(crate) fn lock(dir: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let options = options.create(true).truncate(false).write(true);
-    let file = options.open(dir.join("lock"))?;
+    let file = options.open(dir.join(LOCK))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),

@@ -29,7 +29,7 @@ use crate::OpenError;
 use crate::environment::Disk;
 use crate::files;
 
-const FILE_NAME: &str = "head";
+pub(crate) const FILE_NAME: &str = "head";
 const CHECK_CONTEXT: &str = "fluxvm ledger v1 head";
 const MAGIC_AND_VERSION: [u8; 8] = *b"FXHD\x01\0\0\0";
 const SLOT_OFFSETS: [u64; 2] = [0, 4096];

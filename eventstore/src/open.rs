@@ -25,6 +25,7 @@ use crate::committer::Request;
 use crate::head_file::HeadFile;
 use crate::keys;
 use crate::rebuild::rebuild;
+use crate::redact;
 use crate::shared::Shared;
 use crate::signing_key;
 use crate::store;
@@ -60,6 +61,7 @@ pub(crate) fn open(
         )?,
     };
     check_key(options, &genesis)?;
+    redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
 
     let start = Head {
         position: Position::START,
@@ -81,6 +83,7 @@ pub(crate) fn open(
             HeadFile::create(&options.dir, rebuilt.head, &*environment.disk)?
         }
     };
+    store.founded()?;
 
     let (watermark, watermark_receiver) = watch::channel(rebuilt.head);
     let (queue, queue_receiver) = mpsc::channel(QUEUE_APPENDS_MAX);

@@ -105,6 +105,7 @@ pub fn rebuild_from_archive(
     let mut nobody: Observer = Box::new(|_| {});
     let rebuilt = rebuild(&*store, &blobs, genesis.hash(), None, &mut nobody)?;
     HeadFile::create(&options.dir, rebuilt.head, &*disk)?;
+    store.founded()?;
     files::sync_path(&options.dir, &*disk).map_err(OpenError::io(&options.dir))?;
     Ok(RebuiltLedger {
         head: rebuilt.head,

@@ -6,6 +6,8 @@
 //! answers, the plain one has to answer too.
 
 pub(crate) mod file_system;
+mod founding;
+mod generation;
 pub(crate) mod log;
 mod plain;
 mod strict;
@@ -56,6 +58,11 @@ pub(crate) trait Store: Send + Sync {
     /// error.
     fn range(&self, keys: Range<&[u8]>) -> Entries<'_>;
 
+    /// Says that the ledger in it is complete: from now on everything in it counts.
+    fn founded(&self) -> Result<(), OpenError> {
+        Ok(())
+    }
+
     /// The size of its files.
     fn bytes_on_disk(&self) -> u64;
 }
@@ -68,8 +75,8 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Store>, OpenError> {
     Ok(match &environment.store {
         StoreKind::Sled => {
-            let disk = Arc::clone(&environment.disk);
-            Arc::new(SledStore::open(dir, cache_bytes, disk)?)
+            let opened = generation::open(dir, cache_bytes, &environment.disk)?;
+            Arc::new(opened)
         }
         StoreKind::Plain(files) => Arc::new(PlainStore::open(dir, Arc::clone(files))?),
     })

@@ -32,6 +32,7 @@ use super::Entries;
 use super::Store;
 use super::StoreError;
 use super::Write;
+use super::founding;
 use crate::OpenError;
 use crate::append::ATTACHMENT_BYTES_MAX;
 use crate::environment::Disk;
@@ -120,6 +121,7 @@ impl SledStore {
             },
             _ => OpenError::io(dir.join("lock"))(e),
         })?;
+        founding::begin(dir, &*disk)?;
         let config = sled::Config::new()
             .path(dir)
             .mode(sled::Mode::HighThroughput)
@@ -201,6 +203,10 @@ impl Store for SledStore {
             }
             Err(e) => Box::new(std::iter::once(Err(StoreError(e.to_string())))),
         }
+    }
+
+    fn founded(&self) -> Result<(), OpenError> {
+        founding::finish(&self.dir, &*self.disk)
     }
 
     fn bytes_on_disk(&self) -> u64 {

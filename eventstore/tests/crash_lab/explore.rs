@@ -98,11 +98,13 @@ pub struct Findings {
     pub failures: Vec<String>,
 }
 
-/// Opens `images` images of the run with `open`, on all cores. Every image that an answered event
-/// is missing from, that holds another one, or that does not open, is a failure.
+/// Opens `images` images of the run with `open`, on all cores, at points that are not before
+/// operation `from`. Every image that an answered event is missing from, that holds another one, or
+/// that does not open, is a failure.
 pub fn explore<Kept>(
     what: &str,
     ops: &[Op],
+    from: usize,
     images: usize,
     seed: u64,
     open: impl Fn(&Image) -> Result<(Ledger, Kept), String> + Sync,
@@ -131,7 +133,7 @@ pub fn explore<Kept>(
                 }
             });
         }
-        let points = make_trials(ops, images, seed, &trials);
+        let points = make_trials(ops, from, images, seed, &trials);
         findings.lock().unwrap().points = points;
         drop(trials);
     });
@@ -153,7 +155,13 @@ pub fn explore<Kept>(
 }
 
 /// Plays the run and stops at points spread over it, each time for one image of each model.
-fn make_trials(ops: &[Op], images: usize, seed: u64, trials: &mpsc::SyncSender<Trial>) -> usize {
+fn make_trials(
+    ops: &[Op],
+    from: usize,
+    images: usize,
+    seed: u64,
+    trials: &mpsc::SyncSender<Trial>,
+) -> usize {
     const MODELS: [Model; 5] = [
         Model::KeepAll,
         Model::DropUnsynced,
@@ -163,7 +171,7 @@ fn make_trials(ops: &[Op], images: usize, seed: u64, trials: &mpsc::SyncSender<T
     ];
     let mut random = Random::new(seed);
     let mut points: Vec<usize> = (0..images.div_ceil(MODELS.len()))
-        .map(|_| random.below(ops.len()) + 1)
+        .map(|_| from + random.below(ops.len() - from) + 1)
         .collect();
     points.sort_unstable();
     let mut disk = Disk::default();
