@@ -233,6 +233,16 @@ impl BlobStore {
         Ok(digest)
     }
 
+    /// Unlinks the blob, durably. One that is not there is fine.
+    pub(crate) fn remove(&self, digest: &BlobDigest) -> io::Result<()> {
+        let path = self.path(digest);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(e),
+            Ok(()) => files::sync_path(&files::parent_of(&path), &*self.disk),
+        }
+    }
+
     /// The bytes with this digest, checked; `None` where there are none.
     pub(crate) fn get(&self, digest: &BlobDigest) -> Result<Option<Bytes>, BlobError> {
         let mut file = match File::open(self.path(digest)) {

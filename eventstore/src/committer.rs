@@ -31,6 +31,9 @@ use crate::head_file::HeadFile;
 use crate::idempotency::Commands;
 use crate::keys;
 use crate::prepare::Prepared;
+use crate::record::Body;
+use crate::redact::PreparedRedaction;
+use crate::redact::RedactReply;
 use crate::shared::Shared;
 
 /// How many appends may wait. A writer beyond them waits for a place.
@@ -40,6 +43,8 @@ pub(crate) const QUEUE_APPENDS_MAX: usize = 4096;
 pub(crate) enum Request {
     /// Append this and answer.
     Append(Prepared, Reply),
+    /// Erase this and answer.
+    Redact(Box<PreparedRedaction>, RedactReply),
     /// Commit what has queued up, let go of the store and answer.
     Close(oneshot::Sender<()>),
 }
@@ -91,6 +96,13 @@ impl Committer {
                 let answer = self.admit(append, group);
                 group.answers.push((reply, answer));
             }
+            Request::Redact(redaction, reply) => {
+                // It has a group of its own: what came before it is in the store then.
+                let next = Group::new(self.head, self.last_recorded_at);
+                self.commit(std::mem::replace(group, next));
+                self.redact(*redaction, reply);
+                *group = Group::new(self.head, self.last_recorded_at);
+            }
             Request::Close(reply) => {
                 self.queue.close();
                 self.closing.push(reply);
@@ -98,13 +110,18 @@ impl Committer {
         }
     }
 
-    fn admit(&mut self, append: Prepared, group: &mut Group) -> Result<Appended, AppendError> {
+    pub(crate) fn admit(
+        &mut self,
+        append: Prepared,
+        group: &mut Group,
+    ) -> Result<Appended, AppendError> {
         if let Some(reason) = self.shared.poisoned() {
             return Err(AppendError::Poisoned { reason });
         }
         if let Some(earlier) = self.earlier_result(append.command_id, group)? {
             return Ok(earlier);
         }
+        self.keep_payload_files(&append)?;
         let attachments = append.attachments.clone();
         let now = self.shared.environment.clock.now();
         let appended = group.admit(append, now, &self.shared.memory())?;
@@ -112,10 +129,10 @@ impl Committer {
         for (digest, bytes) in attachments {
             let key = keys::blob(&digest);
             // Output is often the same as before; the same bytes need not be written again.
-            if !store
-                .contains(&key)
-                .map_err(|e| self.poisoned_by(&e.to_string()))?
-            {
+            let held = store
+                .get(&key)
+                .map_err(|e| self.poisoned_by(&e.to_string()))?;
+            if held.is_none_or(|held| keys::is_erased_blob(&key, &held)) {
                 group.writes.push((key.to_vec(), bytes.to_vec()));
             }
         }
@@ -123,6 +140,20 @@ impl Committer {
             self.commands.note(event);
         }
         Ok(appended)
+    }
+
+    /// Stores the files of large payloads again that were erased since the writer stored them.
+    fn keep_payload_files(&self, append: &Prepared) -> Result<(), AppendError> {
+        let events = append.streams.iter().flat_map(|stream| &stream.events);
+        for prepared in events {
+            if let Body::File(digest) = &prepared.body
+                && !self.shared.blobs.contains(digest)
+            {
+                let put = self.shared.put_blob(prepared.event.payload());
+                put.map_err(|e| self.poisoned_by(&e.to_string()))?;
+            }
+        }
+        Ok(())
     }
 
     /// What the command was answered with the first time, if there was one.
@@ -152,7 +183,7 @@ impl Committer {
         Ok(Some(events).filter(|events| !events.is_empty()))
     }
 
-    fn poisoned_by(&self, reason: &str) -> AppendError {
+    pub(crate) fn poisoned_by(&self, reason: &str) -> AppendError {
         self.shared.poison(reason);
         AppendError::Poisoned {
             reason: reason.to_owned(),
@@ -180,7 +211,7 @@ impl Committer {
         }
     }
 
-    fn make_durable(&mut self, group: Group) -> Result<(), String> {
+    pub(crate) fn make_durable(&mut self, group: Group) -> Result<(), String> {
         if group.events.is_empty() {
             return Ok(());
         }
@@ -211,6 +242,9 @@ impl Committer {
             let mut memory = self.shared.memory_mut();
             for event in &group.events {
                 memory.push(event);
+            }
+            for event in &group.redacted {
+                memory.erase(event);
             }
         }
         (self.observer)(&group.events);

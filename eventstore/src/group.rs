@@ -40,6 +40,8 @@ pub(crate) struct Group {
     pub(crate) last_recorded_at: RecordedAt,
     pub(crate) events: Vec<Arc<RecordedEvent>>,
     pub(crate) writes: Vec<Write>,
+    /// Earlier events that are erased with this group, in their erased form.
+    pub(crate) redacted: Vec<Arc<RecordedEvent>>,
     /// In the order in which they were asked.
     pub(crate) answers: Vec<(Reply, Result<Appended, AppendError>)>,
     versions: HashMap<StreamName, StreamVersion>,
@@ -53,6 +55,7 @@ impl Group {
             last_recorded_at,
             events: Vec::new(),
             writes: Vec::new(),
+            redacted: Vec::new(),
             answers: Vec::new(),
             versions: HashMap::new(),
             bytes: 0,

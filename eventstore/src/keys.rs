@@ -5,9 +5,14 @@
 //! b ‖ digest 32     a small blob: its bytes, whose plain BLAKE3 is the digest
 //! m ‖ "format"      u16, the format of the ledger
 //! m ‖ "genesis"     the encoded genesis
+//! m ‖ "redactions"  u64, how many redactions there were
+//! m ‖ "rewritten"   u64, how many of them the store was written anew after
+//! m ‖ "unlink"      32 each: erased blobs whose files are still to be unlinked
 //! h ‖ …             reserved for the nodes of the Merkle tree
 //! k ‖ …             reserved for signed checkpoints
 //! ```
+//!
+//! A small blob that was erased has no bytes, until the store is written anew without it.
 //!
 //! One tree, because a batch is atomic within a tree only. Integers are big-endian, so that the
 //! order of the keys is the order of the events.
@@ -23,6 +28,14 @@ const BLOB: u8 = b'b';
 pub(crate) const FORMAT: &[u8] = b"mformat";
 /// Where the genesis is written.
 pub(crate) const GENESIS: &[u8] = b"mgenesis";
+/// Where it is written how many redactions there were.
+pub(crate) const REDACTIONS: &[u8] = b"mredactions";
+/// Where it is written how many of them had been made when the store was last written anew.
+pub(crate) const REWRITTEN: &[u8] = b"mrewritten";
+/// Where the names of the blobs are that are still to be unlinked.
+pub(crate) const UNLINK: &[u8] = b"munlink";
+/// What lies under the key of a small blob that was erased.
+pub(crate) const ERASED: &[u8] = b"";
 
 /// The first key behind all events.
 pub(crate) const EVENTS_END: &[u8] = &[EVENT + 1];
@@ -51,6 +64,11 @@ pub(crate) fn blob(digest: &BlobDigest) -> [u8; 33] {
         *bytes = *digest.as_bytes();
     }
     key
+}
+
+/// Whether this is what is left of a small blob that was erased.
+pub(crate) fn is_erased_blob(key: &[u8], value: &[u8]) -> bool {
+    key.first() == Some(&BLOB) && value == ERASED && key != blob(&BlobDigest::of(ERASED))
 }
 
 #[cfg(test)]

@@ -39,6 +39,10 @@ use crate::export;
 use crate::files;
 use crate::open;
 use crate::prepare;
+use crate::redact;
+use crate::redact::PreparedRedaction;
+use crate::redact::RedactError;
+use crate::redact::Redaction;
 use crate::shared::Shared;
 
 /// Where a ledger lies and what it may use.
@@ -85,6 +89,9 @@ pub struct LedgerInfo {
     pub vkey: String,
     /// Its durable end.
     pub head: Head,
+    /// Something was erased whose bytes are still in the store's files: they go when the ledger is
+    /// next opened.
+    pub erasure_pending: bool,
     /// The size of the store's files, blobs not counted.
     pub bytes_on_disk: u64,
     /// The median of how long the latest commits took, in microseconds.
@@ -182,6 +189,33 @@ impl Ledger {
         answer.await.map_err(|_| self.gone())?
     }
 
+    /// Erases the payloads of events and blobs, and records that in the same instant. Returns the
+    /// events that record it.
+    ///
+    /// Headers, links and hashes stay, so that every proof still verifies. What is overwritten goes
+    /// from the store's files when the ledger is next opened; see [`LedgerInfo::erasure_pending`].
+    pub async fn redact(&self, redaction: Redaction) -> Result<Appended, RedactError> {
+        redact::check(&redaction)?;
+        prepare::check(&redaction.append)?;
+        let shared = Arc::clone(&self.inner.shared);
+        if let Some(reason) = shared.poisoned() {
+            return Err(AppendError::Poisoned { reason }.into());
+        }
+        let append = redaction.append;
+        let prepared = tokio::task::spawn_blocking(move || prepare::prepare(append, &shared));
+        let append = prepared.await.map_err(|_| AppendError::Closed)??;
+        let prepared = PreparedRedaction {
+            seqs: redaction.seqs,
+            blobs: redaction.blobs,
+            append,
+        };
+        let (reply, answer) = oneshot::channel();
+        let queue = self.inner.queue.as_ref().ok_or(AppendError::Closed)?;
+        let request = Request::Redact(Box::new(prepared), reply);
+        queue.send(request).await.map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+
     /// Why nobody answers.
     fn gone(&self) -> AppendError {
         match self.inner.shared.poisoned() {
@@ -270,6 +304,9 @@ impl Ledger {
             created_at: genesis.created_at,
             vkey: genesis.vkey,
             head: shared.head(),
+            erasure_pending: shared
+                .store()
+                .is_some_and(|store| redact::is_pending(&*store).unwrap_or_default()),
             bytes_on_disk: shared.store().map_or_else(
                 || files::bytes_under(&self.inner.dir),
                 |store| store.bytes_on_disk(),

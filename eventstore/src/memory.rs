@@ -47,6 +47,17 @@ impl Memory {
         }
     }
 
+    /// Puts the erased form of an event in its place, if the event is in the tail.
+    pub(crate) fn erase(&mut self, event: &Arc<RecordedEvent>) {
+        let first = self.tail.front().map(|first| first.seq().get());
+        let place = first.and_then(|first| event.seq().get().checked_sub(first));
+        let place = place.and_then(|place| usize::try_from(place).ok());
+        if let Some(held) = place.and_then(|place| self.tail.get_mut(place)) {
+            self.tail_bytes -= payload_bytes(held);
+            *held = Arc::clone(event);
+        }
+    }
+
     /// The version that the stream has reached among the events before `until`.
     pub(crate) fn version(&self, stream: &StreamName, until: Position) -> Option<StreamVersion> {
         let seqs = self.streams.get(stream)?;

@@ -145,6 +145,13 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Record, RecordError> {
     })
 }
 
+/// The blob file that holds the payload of this record, if one does. Nothing is checked.
+pub(crate) fn payload_file(record: &[u8]) -> Option<BlobDigest> {
+    let in_file = record.get(1) == Some(&STORAGE_FILE);
+    let digest = record.last_chunk::<32>().filter(|_| in_file)?;
+    Some(BlobDigest::from_bytes(*digest))
+}
+
 impl Record {
     /// The event with this record's header and `payload`, if that is the payload which was hashed.
     pub(crate) fn into_event(self, payload: Option<Bytes>) -> Result<RecordedEvent, RecordError> {

@@ -267,6 +267,7 @@ impl Shared {
             reason: e.to_string().into(),
         })? {
             Some(bytes) if BlobDigest::of(&bytes) == *digest => Ok(Some(bytes)),
+            Some(bytes) if bytes.is_empty() => self.blobs.get(digest),
             Some(_) => Err(BlobError::Damaged { digest: *digest }),
             None => self.blobs.get(digest),
         }
