@@ -42,7 +42,7 @@ pub fn events_of(export: &[u8]) -> Vec<RecordedEvent> {
     let events = lines.filter_map(
         |line| match parse_line(line).expect("a line of an export") {
             ExportLine::Event(event) => Some(event),
-            ExportLine::Header(_) | ExportLine::End(_) => None,
+            _ => None,
         },
     );
     events.collect()

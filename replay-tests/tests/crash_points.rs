@@ -145,6 +145,14 @@ fn retry_create(after: &After) -> fluxvm_replay_tests::Answer {
         .send("POST", SESSIONS, &key, br#"{"agent":"victim"}"#)
 }
 
+/// A retry of the command that was interrupted, with its key.
+fn retry_exec(after: &After, command: &str) -> fluxvm_replay_tests::Answer {
+    let key = [("idempotency-key", "the-only-one")];
+    let path = format!("{SESSIONS}/{}/exec", after.session);
+    let body = json!({"command": command}).to_string();
+    after.api().send("POST", &path, &key, body.as_bytes())
+}
+
 fn running_victims(after: &After) -> usize {
     let sessions = after.api().sessions();
     let runs = |session: &&Value| session["agent"] == "victim" && session["status"] == "running";
@@ -189,15 +197,20 @@ fn create_outcome_the_session_lives_and_a_retry_makes_no_second_one() {
     let after = crash_at("create.outcome", &Asked::Create);
     assert_eq!(after.status(), "running");
     assert_eq!(after.api().exec(&after.session, "echo hi").text(), "hi\n");
-    let retried = retry_create(&after);
-    assert!(matches!(retried.status, 201 | 409), "{}", retried.json());
+    let retried = retry_create(&after).expect(201);
+    assert_eq!(
+        retried["id"],
+        after.session.as_str(),
+        "the one that was made"
+    );
     assert_eq!(running_victims(&after), 1, "exactly one");
     after.settle();
 }
 
 #[test]
 fn exec_intent_the_command_never_ran_and_the_ledger_says_so() {
-    let after = crash_at("exec.intent", &Asked::Exec("echo ran >ran"));
+    let command = "echo ran >ran";
+    let after = crash_at("exec.intent", &Asked::Exec(command));
     let mut stream = after.api().stream(&after.session, "", None);
     stream.until("exec.failed");
     let failed = after.api().only_event(&after.session, "exec.failed");
@@ -208,15 +221,24 @@ fn exec_intent_the_command_never_ran_and_the_ledger_says_so() {
         "",
         "it did not run"
     );
+    assert_eq!(
+        retry_exec(&after, command).error(502),
+        "interrupted",
+        "a retry is told"
+    );
+    let _ = retry_exec(&after, command).expect(200);
+    assert_eq!(
+        after.api().exec(&after.session, "cat ran").text(),
+        "ran\n",
+        "and may try again"
+    );
     after.settle();
 }
 
 #[test]
 fn exec_ended_the_next_daemon_records_the_outcome() {
-    let after = crash_at(
-        "exec.ended",
-        &Asked::Exec("echo ran | tee -a ran; echo oh >&2; exit 3"),
-    );
+    let command = "echo ran | tee -a ran; echo oh >&2; exit 3";
+    let after = crash_at("exec.ended", &Asked::Exec(command));
     let mut stream = after.api().stream(&after.session, "", None);
     stream.until("exec");
     let outcome = after.api().only_event(&after.session, "exec");
@@ -229,6 +251,17 @@ fn exec_ended_the_next_daemon_records_the_outcome() {
     let digest = |bytes: &[u8]| json!(blake3::hash(bytes).to_hex().to_string());
     assert_eq!(data["stdout"]["blake3"], digest(b"ran\n"), "{outcome}");
     assert_eq!(data["stderr"]["blake3"], digest(b"oh\n"), "{outcome}");
+    let retried = retry_exec(&after, command).expect(200);
+    let answered = (
+        &retried["seq"],
+        &retried["exit_code"],
+        &retried["stdout"],
+        &retried["stderr"],
+    );
+    assert_eq!(
+        answered,
+        (&outcome["seq"], &json!(3), &json!("ran\n"), &json!("oh\n"))
+    );
     assert_eq!(
         after.reconciled["commands_resumed"], 1,
         "{}",
@@ -245,10 +278,16 @@ fn exec_ended_the_next_daemon_records_the_outcome() {
 
 #[test]
 fn exec_outcome_the_command_has_the_one_outcome_that_was_recorded() {
-    let after = crash_at("exec.outcome", &Asked::Exec("echo ran | tee -a ran"));
+    let command = "echo ran | tee -a ran";
+    let after = crash_at("exec.outcome", &Asked::Exec(command));
     let outcome = after.api().only_event(&after.session, "exec");
     assert_eq!(outcome["data"]["exit_code"], 0, "{outcome}");
     assert_eq!(outcome["data"]["readopted"], Value::Null, "{outcome}");
+    let retried = retry_exec(&after, command).expect(200);
+    assert_eq!(
+        (&retried["seq"], &retried["stdout"]),
+        (&outcome["seq"], &json!("ran\n"))
+    );
     assert_eq!(after.status(), "running");
     assert_eq!(
         after.api().exec(&after.session, "cat ran").text(),

@@ -4,6 +4,7 @@
 use std::thread;
 use std::thread::JoinHandle;
 
+use fluxvm_replay_tests::Answer;
 use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::Frame;
 use fluxvm_replay_tests::SESSIONS;
@@ -21,6 +22,16 @@ fn waiting_command(marker: &str) -> String {
     format!(": {marker} ; echo begin; read word <go; echo $word; exit 5")
 }
 
+/// The key under which the command may be asked for again.
+const KEY: [(&str, &str); 1] = [("idempotency-key", "the-only-one")];
+
+/// Asks for the command once more, as a client does whose connection broke.
+fn retry(daemon: &Daemon, id: &str, command: &str) -> Answer {
+    let body = json!({"command": command}).to_string();
+    let path = format!("{SESSIONS}/{id}/exec");
+    daemon.api().send("POST", &path, &KEY, body.as_bytes())
+}
+
 /// Starts the command in a thread of its own, which answers whether its connection broke, and waits until
 /// the command runs.
 fn start_waiting(daemon: &Daemon, id: &str) -> (String, JoinHandle<bool>) {
@@ -28,7 +39,7 @@ fn start_waiting(daemon: &Daemon, id: &str) -> (String, JoinHandle<bool>) {
     let command = waiting_command(&marker);
     let body = json!({"command": command}).to_string();
     let (api, path) = (daemon.api().clone(), format!("{SESSIONS}/{id}/exec"));
-    let caller = thread::spawn(move || api.try_send("POST", &path, &[], body.as_bytes()).is_err());
+    let caller = thread::spawn(move || api.try_send("POST", &path, &KEY, body.as_bytes()).is_err());
     eventually("the command runs", || {
         (!processes_with(&marker).is_empty()).then_some(())
     });
@@ -55,6 +66,10 @@ fn a_command_that_runs_over_a_kill_of_the_daemon_has_its_outcome() {
     let mut stream = api.stream(&id, "", last);
     assert_eq!(api.session(&id)["status"], "running");
     assert_eq!(api.session(&id)["in_flight"][0]["op"], "exec");
+    assert_eq!(
+        retry(&daemon, &id, &command).error(409),
+        "idempotency_key_running"
+    );
     assert_eq!(api.exec(&id, "echo done >go").exit_code, 0);
 
     let outcome = loop {
@@ -82,6 +97,13 @@ fn a_command_that_runs_over_a_kill_of_the_daemon_has_its_outcome() {
         outcome["data"]["gap_bytes"],
         serde_json::Value::Null,
         "{outcome}"
+    );
+
+    let retried = retry(&daemon, &id, &command).expect(200);
+    assert_eq!(
+        (&retried["seq"], &retried["stdout"], &retried["exit_code"]),
+        (&outcome["seq"], &json!("begin\ndone\n"), &json!(5)),
+        "a retry gets what was done"
     );
 
     // The command that released it may have its outcome still to come.
