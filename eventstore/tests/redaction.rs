@@ -241,6 +241,62 @@ async fn what_was_erased_can_be_stored_again_by_someone_who_means_it() {
     assert!(all(&ledger)[7].payload_bytes().is_some());
 }
 
+fn archived(dir: &Path) -> LedgerOptions {
+    LedgerOptions {
+        archive: Some(ArchiveOptions {
+            dir: dir.join("archive"),
+            on_failure: ArchiveFailure::Report,
+        }),
+        ..options(dir)
+    }
+}
+
+#[tokio::test]
+async fn the_archive_loses_what_was_erased_and_the_ledger_can_still_be_made_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("archive");
+    let ledger = Ledger::open(archived(dir.path()), Box::new(|_| {})).unwrap();
+    let blobs = with_secrets(&ledger).await;
+    let before = hashes(&ledger);
+    ledger.redact(redaction(&[2, 3], &blobs)).await.unwrap();
+    fill(&ledger, "a", 3).await;
+    ledger.close().await;
+    let status = ledger.archive().unwrap().borrow().clone();
+    assert_eq!((status.archived.get(), status.failed), (10, None));
+    drop(ledger);
+    assert_eq!(files_with_secret(&archive), Vec::<String>::new());
+
+    let made = dir.path().join("made");
+    rebuild_from_archive(&archive, &options(&made)).unwrap();
+    std::fs::create_dir_all(made.join("secrets")).unwrap();
+    let key = |dir: &Path| options(dir).signing_key_file;
+    std::fs::copy(key(dir.path()), key(&made)).unwrap();
+    check_erased(&open(&made), &blobs, &before);
+}
+
+#[tokio::test]
+async fn an_archive_that_missed_a_redaction_loses_it_at_the_next_opening() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("archive");
+    let ledger = Ledger::open(archived(dir.path()), Box::new(|_| {})).unwrap();
+    let blobs = with_secrets(&ledger).await;
+    ledger.close().await;
+    drop(ledger);
+    let ledger = open(dir.path());
+    ledger.redact(redaction(&[2, 3], &blobs)).await.unwrap();
+    ledger.close().await;
+    drop(ledger);
+    assert!(!files_with_secret(&archive).is_empty());
+    for _ in 0..2 {
+        let ledger = Ledger::open(archived(dir.path()), Box::new(|_| {})).unwrap();
+        ledger.close().await;
+        drop(ledger);
+        assert_eq!(files_with_secret(&archive), Vec::<String>::new());
+    }
+    assert!(archive.join("erasure-1").is_dir());
+    assert!(!archive.join("erasure-2").exists(), "once is enough");
+}
+
 #[tokio::test]
 async fn a_file_that_holds_the_payload_of_another_event_stays() {
     let (dir, ledger) = new_ledger();

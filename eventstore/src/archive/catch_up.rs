@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fluxvm_verify::GlobalSeq;
 
+use super::erase;
 use super::worker::OpenArchive;
 use crate::keys;
 use crate::store::StoreError;
@@ -32,8 +33,8 @@ pub(super) fn catch_up(archive: &mut OpenArchive<'_>) -> Result<(), StoreError> 
     let until = shared.head().position;
     let mut held = HashSet::new();
     let files = Arc::clone(&archive.files);
-    let dir = &archive.worker.options.dir;
-    Log::open(files, dir, Mode::ReadOnly, &mut |key, value, _| {
+    let dir = erase::folder(&archive.worker.options.dir, archive.generation);
+    Log::open(files, &dir, Mode::ReadOnly, &mut |key, value, _| {
         if keys::event_seq(key).is_none() {
             held.insert(fingerprint(key, value));
         }

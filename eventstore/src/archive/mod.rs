@@ -7,11 +7,15 @@
 //! from the ledger itself. The same happens at each opening behind an end that was not orderly. A
 //! crash can therefore leave the archive some groups behind the ledger, never ahead of it.
 //!
+//! What is erased in the ledger is erased here too: the archive is written anew, at once and by its
+//! own thread.
+//!
 //! An archive that is ahead of the ledger, or another ledger's, is left alone and is a failure. So
 //! is every error of its disk. A failure ends the archiving until the next opening; whether it ends
 //! the daemon too is for the operator to say.
 
 mod catch_up;
+mod erase;
 mod salvage;
 mod worker;
 

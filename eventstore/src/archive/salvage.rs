@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fluxvm_verify::Genesis;
 
 use super::END_KEY;
+use super::erase;
 use super::worker::BLOBS;
 use crate::Environment;
 use crate::Head;
@@ -103,7 +104,7 @@ pub fn rebuild_from_archive(
     let copied = copy_blobs(&archive.join(BLOBS), &blobs, &environment);
     let copied = copied.map_err(|e| unreadable(e.to_string()))?;
     let mut nobody: Observer = Box::new(|_| {});
-    let rebuilt = rebuild(&*store, &blobs, genesis.hash(), None, &mut nobody)?;
+    let rebuilt = rebuild(&*store, &blobs, &genesis, None, None, &mut nobody)?;
     HeadFile::create(&options.dir, rebuilt.head, &*disk)?;
     store.founded()?;
     files::sync_path(&options.dir, &*disk).map_err(OpenError::io(&options.dir))?;
@@ -125,7 +126,10 @@ fn copy_log(
     let mut end = None;
     let mut batch_bytes = 0;
     let files = Arc::clone(&environment.archive_files);
-    Log::open(files, archive, Mode::ReadOnly, &mut |key, value, _| {
+    let generation = erase::generation(&*files, archive);
+    let generation = generation.map_err(|e| StoreError(e.to_string()))?;
+    let log = erase::folder(archive, generation);
+    Log::open(files, &log, Mode::ReadOnly, &mut |key, value, _| {
         end = (key == END_KEY).then(|| value.to_vec());
         if end.is_some() {
             return Ok(());

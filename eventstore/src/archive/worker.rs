@@ -18,12 +18,14 @@ use super::Message;
 use super::Sender;
 use super::bytes_of;
 use super::catch_up;
+use super::erase;
 use crate::blobs::BlobDigest;
 use crate::blobs::BlobStore;
 use crate::keys;
 use crate::record;
 use crate::shared::Shared;
 use crate::store::StoreError;
+use crate::store::Write;
 use crate::store::file_system::FileSystem;
 use crate::store::log;
 use crate::store::log::Log;
@@ -72,8 +74,10 @@ impl Worker {
                 }
             }
             archive.flush()?;
+            archive.erase()?;
             if self.sender.behind.swap(false, Ordering::SeqCst) {
                 archive.catch_up()?;
+                archive.erase()?;
             }
             if closing {
                 return archive.finish();
@@ -90,9 +94,15 @@ pub(super) struct OpenArchive<'a> {
     pub(super) blobs: BlobStore,
     /// How many events are in the archive or in `body`.
     pub(super) archived: Position,
+    /// How often the log was written anew.
+    pub(super) generation: u64,
+    /// Something was erased that is still in the log.
+    erases: bool,
+    /// Blobs whose files were erased with it.
+    pub(super) erased_blobs: Vec<BlobDigest>,
     /// What goes into the next frame.
     body: Vec<u8>,
-    log: Log,
+    pub(super) log: Log,
     found: Found,
     _lock: Option<File>,
 }
@@ -102,6 +112,8 @@ pub(super) struct OpenArchive<'a> {
 struct Found {
     genesis: Option<Vec<u8>>,
     last_record: Option<(GlobalSeq, Vec<u8>)>,
+    /// How many redactions it knows of.
+    redactions: Option<Vec<u8>>,
     /// The last thing in it, if that is the note of an orderly end.
     end: Option<Vec<u8>>,
 }
@@ -116,9 +128,11 @@ impl<'a> OpenArchive<'a> {
         let disk = Arc::clone(&environment.disk);
         let blobs = BlobStore::open(&dir.join(BLOBS), disk).map_err(|e| failed(dir, &e))?;
         let mut found = Found::default();
+        let generation = erase::generation(&*files, dir).map_err(|e| failed(dir, &e))?;
+        erase::remove_leftovers(&*files, dir, generation).map_err(|e| failed(dir, &e))?;
         let log = Log::open(
             Arc::clone(&files),
-            dir,
+            &erase::folder(dir, generation),
             Mode::Append,
             &mut |key, value, _| found.take(key, value),
         )?;
@@ -127,6 +141,9 @@ impl<'a> OpenArchive<'a> {
             files,
             blobs,
             archived: Position::START,
+            generation,
+            erases: false,
+            erased_blobs: Vec::new(),
             body: Vec::new(),
             log,
             found,
@@ -165,10 +182,23 @@ impl<'a> OpenArchive<'a> {
             self.archived = seq.position();
         }
         self.publish();
+        let redactions = shared.store().map(|store| store.get(keys::REDACTIONS));
+        let redactions = redactions.transpose()?.flatten();
+        // Events are compared by number, so that the log does not show which of them were erased.
+        self.erases = found.redactions.as_deref() != redactions.as_deref();
         let is_complete = self.archived == self.worker.opened_at && found.end == Some(self.end());
         match is_complete {
-            true => Ok(()),
-            false => self.catch_up(),
+            true => {}
+            false => self.catch_up()?,
+        }
+        self.erase()
+    }
+
+    /// Writes the log anew, if something was erased that is still in it.
+    fn erase(&mut self) -> Result<(), StoreError> {
+        match std::mem::take(&mut self.erases) {
+            true => self.write_anew(),
+            false => Ok(()),
         }
     }
 
@@ -181,8 +211,10 @@ impl<'a> OpenArchive<'a> {
                     .sender
                     .queued_bytes
                     .fetch_sub(bytes, Ordering::SeqCst);
-                for (key, value) in &writes {
-                    self.push(key, value)?;
+                if !self.has(&writes) {
+                    for (key, value) in &writes {
+                        self.push(key, value)?;
+                    }
                 }
             }
             Message::Blob(digest) => self.copy_blob(&digest)?,
@@ -192,8 +224,25 @@ impl<'a> OpenArchive<'a> {
         Ok(false)
     }
 
+    /// Whether all of a group is in the log already, as a log that was written anew has more than
+    /// what had been taken from the queue. Pushing it again could bring back what was erased since.
+    fn has(&self, writes: &[Write]) -> bool {
+        let seqs = writes.iter().filter_map(|(key, _)| keys::event_seq(key));
+        let last = seqs.max().map(GlobalSeq::position);
+        let erases = writes.iter().any(|(key, _)| key == keys::REDACTIONS);
+        !erases && last.is_some_and(|last| last <= self.archived)
+    }
+
     /// Puts one write into the next frame.
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
+        if key == keys::UNLINK {
+            // What a ledger has still to do is no business of one that is made of this archive.
+            let (digests, _) = value.as_chunks::<32>();
+            let digests = digests.iter().map(|digest| BlobDigest::from_bytes(*digest));
+            self.erased_blobs.extend(digests);
+            return Ok(());
+        }
+        self.erases |= key == keys::REDACTIONS;
         if self.body.len() + value.len() > 2 * FRAME_BYTES {
             self.flush()?;
         }
@@ -241,7 +290,7 @@ impl<'a> OpenArchive<'a> {
         self.archived.get().to_be_bytes().to_vec()
     }
 
-    fn publish(&self) {
+    pub(super) fn publish(&self) {
         let archived = self.archived;
         let note = |status: &mut super::ArchiveStatus| status.archived = archived;
         self.worker.sender.status.send_modify(note);
@@ -251,6 +300,9 @@ impl<'a> OpenArchive<'a> {
 impl Found {
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         self.end = (key == END_KEY).then(|| value.to_vec());
+        if key == keys::REDACTIONS {
+            self.redactions = Some(value.to_vec());
+        }
         if key == keys::GENESIS {
             self.genesis = Some(value.to_vec());
         }

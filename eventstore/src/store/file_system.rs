@@ -36,6 +36,21 @@ pub trait FileSystem: Send + Sync {
 
     /// Makes the names in the folder durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+
+    /// Gives a folder another name beside its old one. Durable after a sync of the folder above.
+    fn rename(&self, _from: &Path, _to: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Removes a file. Durable after a sync of its folder.
+    fn remove_file(&self, _path: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Removes a folder and all that is in it. Durable after a sync of the folder above.
+    fn remove_dir(&self, _dir: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A file of such a folder.
@@ -101,6 +116,18 @@ impl FileSystem for RealFiles {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         files::sync_path(dir, &*self.disk)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir_all(dir)
     }
 }
 
