@@ -240,6 +240,12 @@ pub enum AppendError {
         /// The stream.
         stream: StreamName,
     },
+    /// Events of this kind are written by the ledger itself.
+    #[error("events of kind {kind} are written by the ledger itself")]
+    KindReserved {
+        /// The kind.
+        kind: EventKind,
+    },
     /// A payload that is too large for a record could not be put into a file of its own.
     #[error("a large payload could not be stored: {reason}")]
     Blob {

@@ -11,12 +11,15 @@
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::PoisonError;
 use std::time::Instant;
 
 use fluxvm_verify::CommandId;
 use fluxvm_verify::RecordedAt;
+use fluxvm_verify::SignedCheckpoint;
+use fluxvm_verify::merkle::Frontier;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 use tokio::sync::watch;
@@ -24,7 +27,11 @@ use tokio::sync::watch;
 use crate::AppendError;
 use crate::Appended;
 use crate::Head;
+use crate::KeyRotation;
 use crate::Observer;
+use crate::checkpointer::Checkpointer;
+use crate::checkpointer::SignReply;
+use crate::checkpointer::writes_of;
 use crate::group::Group;
 use crate::group::Reply;
 use crate::head_file::HeadFile;
@@ -34,6 +41,7 @@ use crate::prepare::Prepared;
 use crate::record::Body;
 use crate::redact::PreparedRedaction;
 use crate::redact::RedactReply;
+use crate::rotate::RotateReply;
 use crate::shared::Shared;
 
 /// How many appends may wait. A writer beyond them waits for a place.
@@ -45,6 +53,12 @@ pub(crate) enum Request {
     Append(Prepared, Reply),
     /// Erase this and answer.
     Redact(Box<PreparedRedaction>, RedactReply),
+    /// Sign for what is durable and answer.
+    Checkpoint(SignReply),
+    /// Sign if it is time, and answer whoever waits.
+    Tick(Option<oneshot::Sender<()>>),
+    /// Hand the key on and answer.
+    Rotate(Box<KeyRotation>, RotateReply),
     /// Commit what has queued up, let go of the store and answer.
     Close(oneshot::Sender<()>),
 }
@@ -59,6 +73,8 @@ pub(crate) struct Committer {
     pub(crate) head_file: HeadFile,
     pub(crate) head: Head,
     pub(crate) last_recorded_at: RecordedAt,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) key_file: PathBuf,
     /// Who waits for the end.
     pub(crate) closing: Vec<oneshot::Sender<()>>,
 }
@@ -107,6 +123,30 @@ impl Committer {
                 self.queue.close();
                 self.closing.push(reply);
             }
+            control => {
+                // A signature is for durable events only: what came before it is made that.
+                let next = Group::new(self.head, self.last_recorded_at);
+                self.commit(std::mem::replace(group, next));
+                self.take_control(control);
+                *group = Group::new(self.head, self.last_recorded_at);
+            }
+        }
+    }
+
+    /// Takes what is about signing. Who no longer waits has it done all the same.
+    fn take_control(&mut self, request: Request) {
+        match request {
+            Request::Checkpoint(reply) => {
+                let _ = reply.send(self.checkpoint());
+            }
+            Request::Tick(reply) => {
+                self.tick();
+                let _ = reply.map(|reply| reply.send(()));
+            }
+            Request::Rotate(rotation, reply) => {
+                let _ = reply.send(self.rotate(*rotation));
+            }
+            Request::Append(..) | Request::Redact(..) | Request::Close(_) => {}
         }
     }
 
@@ -157,7 +197,7 @@ impl Committer {
     }
 
     /// What the command was answered with the first time, if there was one.
-    fn earlier_result(
+    pub(crate) fn earlier_result(
         &self,
         command_id: CommandId,
         group: &Group,
@@ -219,6 +259,10 @@ impl Committer {
             return Err(reason);
         }
         let store = self.shared.store().ok_or("the store is closed")?;
+        let mut group = group;
+        let (frontier, mut nodes) = self.checkpointer.grow(&group.events);
+        group.writes.append(&mut nodes);
+        let signed = self.sign_with(&mut group, &frontier)?;
         let started = Instant::now();
         let written = store.commit(&group.writes).map_err(|e| e.to_string());
         let noted = written.and_then(|()| {
@@ -238,6 +282,7 @@ impl Committer {
             .note(took);
         self.head = group.head;
         self.last_recorded_at = group.last_recorded_at;
+        self.checkpointer.frontier = frontier;
         {
             let mut memory = self.shared.memory_mut();
             for event in &group.events {
@@ -252,10 +297,36 @@ impl Committer {
         if let Some(archive) = self.shared.archive() {
             archive.sender.group(group.writes);
         }
+        match signed {
+            Some(signed) => self.publish(&signed),
+            None => self.checkpointer.timer.ask(),
+        }
         Ok(())
     }
 
+    /// Signs for the state that the group leads to, where it is time, as a part of the group.
+    fn sign_with(
+        &self,
+        group: &mut Group,
+        frontier: &Frontier,
+    ) -> Result<Option<Arc<SignedCheckpoint>>, String> {
+        let now = self.shared.environment.clock.elapsed();
+        if group.is_signed_later || !self.checkpointer.is_due(now) {
+            return Ok(None);
+        }
+        let signed = self.checkpointer.sign(frontier).map_err(|reason| {
+            self.shared.poison(reason);
+            reason.to_owned()
+        })?;
+        group.writes.extend(writes_of(&signed));
+        Ok(Some(Arc::new(signed)))
+    }
+
     fn finish(&mut self) {
+        if self.checkpointer.is_behind() && self.shared.poisoned().is_none() {
+            // A failure has poisoned the ledger, which is how it is told.
+            let _ = self.checkpoint();
+        }
         // Every note is true by itself, so a failure here changes nothing.
         if let Err(e) = self.head_file.sync(&*self.shared.environment.disk) {
             tracing::warn!(error = %e, "the head file does not sync");

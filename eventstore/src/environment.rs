@@ -6,6 +6,9 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
+use std::sync::LazyLock;
+use std::time::Duration;
+use std::time::Instant;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
@@ -18,6 +21,17 @@ use crate::store::file_system::RealFiles;
 pub trait Clock: Send + Sync {
     /// The instant, as well as it is known. It may go back; the ledger's times never do.
     fn now(&self) -> RecordedAt;
+
+    /// How much time has gone by since some fixed instant. Never goes back. What the pauses between
+    /// signatures are measured with.
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is where the ledger's time comes from"
+    )]
+    fn elapsed(&self) -> Duration {
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        START.elapsed()
+    }
 }
 
 /// Gives random bytes.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fluxvm_verify::GenesisError;
 use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::Position;
+use fluxvm_verify::ProofError;
 use fluxvm_verify::StreamName;
 
 /// Why a ledger does not open. A ledger that opens holds every event that it ever answered for.
@@ -74,6 +75,29 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// The stored nodes are not those of the tree over the events.
+    #[error("the stored tree of {size} events is damaged")]
+    TreeDamaged {
+        /// How many events the tree has.
+        size: Position,
+    },
+    /// The newest signed checkpoint cannot be read.
+    #[error("the newest signed checkpoint is damaged")]
+    CheckpointDamaged,
+    /// The newest signed checkpoint is not of these events, or not of this ledger's key.
+    #[error("the checkpoint of {size} events that was signed is not one of this ledger")]
+    CheckpointDiffers {
+        /// How many events it is about.
+        size: Position,
+    },
+    /// An event that hands the key on does not follow from the key before.
+    #[error("event {seq} hands on a key that is not the ledger's: {reason}")]
+    KeyChain {
+        /// The event.
+        seq: GlobalSeq,
+        /// Why it is not to be followed.
+        reason: String,
+    },
     /// The origin or the key could not stand in a signed note.
     #[error(transparent)]
     Genesis(#[from] GenesisError),
@@ -95,6 +119,13 @@ pub enum OpenError {
         /// The verifier key of the file.
         found: String,
     },
+}
+
+impl From<ProofError> for OpenError {
+    /// Reading the stored tree fails in this way only where its size is no size of a tree.
+    fn from(_: ProofError) -> OpenError {
+        OpenError::CheckpointDamaged
+    }
 }
 
 impl OpenError {
@@ -122,6 +153,15 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: Arc<str>,
     },
+    /// The stored nodes of the tree do not give the root that was signed.
+    #[error("the stored tree of {size} events is damaged")]
+    TreeDamaged {
+        /// How many events the tree has.
+        size: Position,
+    },
+    /// It is not something that can be proven.
+    #[error(transparent)]
+    Proof(#[from] ProofError),
     /// There is no such stream.
     #[error("there is no stream {stream}")]
     NoStream {

@@ -44,6 +44,8 @@ pub(crate) struct Group {
     pub(crate) redacted: Vec<Arc<RecordedEvent>>,
     /// In the order in which they were asked.
     pub(crate) answers: Vec<(Reply, Result<Appended, AppendError>)>,
+    /// Whether no checkpoint may be signed together with this group.
+    pub(crate) is_signed_later: bool,
     versions: HashMap<StreamName, StreamVersion>,
     bytes: usize,
 }
@@ -57,6 +59,7 @@ impl Group {
             writes: Vec::new(),
             redacted: Vec::new(),
             answers: Vec::new(),
+            is_signed_later: false,
             versions: HashMap::new(),
             bytes: 0,
         }

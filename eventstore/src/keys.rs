@@ -8,8 +8,9 @@
 //! m ‖ "redactions"  u64, how many redactions there were
 //! m ‖ "rewritten"   u64, how many of them the store was written anew after
 //! m ‖ "unlink"      32 each: erased blobs whose files are still to be unlinked
-//! h ‖ …             reserved for the nodes of the Merkle tree
-//! k ‖ …             reserved for signed checkpoints
+//! m ‖ "checkpoint"  u64, the size of the newest signed checkpoint
+//! h ‖ index u64     32 bytes, a node of the Merkle tree
+//! k ‖ size u64      a signed checkpoint, as a note
 //! ```
 //!
 //! A small blob that was erased has no bytes, until the store is written anew without it.
@@ -18,11 +19,14 @@
 //! order of the keys is the order of the events.
 
 use fluxvm_verify::GlobalSeq;
+use fluxvm_verify::Position;
 
 use crate::blobs::BlobDigest;
 
 const EVENT: u8 = b'e';
 const BLOB: u8 = b'b';
+const NODE: u8 = b'h';
+const CHECKPOINT: u8 = b'k';
 
 /// Where the format of the ledger is written.
 pub(crate) const FORMAT: &[u8] = b"mformat";
@@ -37,14 +41,31 @@ pub(crate) const UNLINK: &[u8] = b"munlink";
 /// What lies under the key of a small blob that was erased.
 pub(crate) const ERASED: &[u8] = b"";
 
+/// Where the size of the newest signed checkpoint is written.
+pub(crate) const LAST_CHECKPOINT: &[u8] = b"mcheckpoint";
+
 /// The first key behind all events.
 pub(crate) const EVENTS_END: &[u8] = &[EVENT + 1];
 
 /// The key of an event's record.
 pub(crate) fn event(seq: GlobalSeq) -> [u8; 9] {
-    let mut key = [EVENT; 9];
-    if let Some(number) = key.last_chunk_mut::<8>() {
-        *number = seq.get().to_be_bytes();
+    numbered(EVENT, seq.get())
+}
+
+/// The key of a node of the tree.
+pub(crate) fn node(index: u64) -> [u8; 9] {
+    numbered(NODE, index)
+}
+
+/// The key of a signed checkpoint.
+pub(crate) fn checkpoint(size: Position) -> [u8; 9] {
+    numbered(CHECKPOINT, size.get())
+}
+
+fn numbered(kind: u8, number: u64) -> [u8; 9] {
+    let mut key = [kind; 9];
+    if let Some(bytes) = key.last_chunk_mut::<8>() {
+        *bytes = number.to_be_bytes();
     }
     key
 }

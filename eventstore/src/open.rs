@@ -8,8 +8,10 @@
 use std::sync::Arc;
 
 use fluxvm_verify::Genesis;
+use fluxvm_verify::KeyChain;
 use fluxvm_verify::LedgerId;
 use fluxvm_verify::Position;
+use fluxvm_verify::SignedCheckpoint;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 
@@ -19,6 +21,8 @@ use crate::LedgerOptions;
 use crate::Observer;
 use crate::OpenError;
 use crate::blobs::BlobStore;
+use crate::checkpointer::Checkpointer;
+use crate::checkpointer::Timer;
 use crate::committer::Committer;
 use crate::committer::QUEUE_APPENDS_MAX;
 use crate::committer::Request;
@@ -28,9 +32,11 @@ use crate::rebuild::rebuild;
 use crate::redact;
 use crate::shared::Shared;
 use crate::signing_key;
+use crate::signing_key::Signer;
 use crate::store;
 use crate::store::Store;
 use crate::store::StoreError;
+use crate::tree;
 
 /// The format of ledgers that this program writes, and the newest that it reads.
 const LEDGER_FORMAT: u16 = 1;
@@ -40,6 +46,7 @@ pub(crate) struct Opened {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: mpsc::Sender<Request>,
     pub(crate) committer: Committer,
+    pub(crate) checkpoints: watch::Receiver<Option<Arc<SignedCheckpoint>>>,
 }
 
 pub(crate) fn open(
@@ -60,7 +67,6 @@ pub(crate) fn open(
             &environment,
         )?,
     };
-    check_key(options, &genesis)?;
     redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
 
     let start = Head {
@@ -73,7 +79,17 @@ pub(crate) fn open(
             reason: "it is not the one that the head file was made for".to_owned(),
         });
     }
-    let rebuilt = rebuild(&*store, &blobs, start.hash, noted_head, &mut observer)?;
+    let signed = tree::latest_checkpoint(&*store)?;
+    let rebuilt = rebuild(
+        &*store,
+        &blobs,
+        &genesis,
+        noted_head,
+        signed.as_ref(),
+        &mut observer,
+    )?;
+    let signer = load_key(options, &rebuilt.chain, &environment)?;
+    tree::complete(&*store, &rebuilt.frontier)?;
     let head_file = match noted {
         Some((head_file, _)) => head_file,
         None => {
@@ -94,10 +110,25 @@ pub(crate) fn open(
         store,
         blobs,
         memory,
+        rebuilt.chain,
         watermark_receiver,
     );
     let shared = Arc::new(shared);
+    let timer = Timer::start(queue.downgrade()).map_err(OpenError::io(&options.dir))?;
+    let checkpointer = Checkpointer {
+        signer,
+        frontier: rebuilt.frontier,
+        signed_at: shared.environment.clock.elapsed(),
+        latest: watch::Sender::new(signed.map(Arc::new)),
+        timer,
+    };
+    if checkpointer.is_behind() {
+        checkpointer.timer.ask();
+    }
+    let checkpoints = checkpointer.latest.subscribe();
     let committer = Committer {
+        checkpointer,
+        key_file: options.signing_key_file.clone(),
         shared: Arc::clone(&shared),
         queue: queue_receiver,
         watermark,
@@ -112,6 +143,7 @@ pub(crate) fn open(
         shared,
         queue,
         committer,
+        checkpoints,
     })
 }
 
@@ -201,8 +233,15 @@ fn found(
     Ok(genesis)
 }
 
-fn check_key(options: &LedgerOptions, genesis: &Genesis) -> Result<(), OpenError> {
+/// The key that the ledger's events name last.
+fn load_key(
+    options: &LedgerOptions,
+    chain: &KeyChain,
+    environment: &Environment,
+) -> Result<Signer, OpenError> {
     let path = &options.signing_key_file;
+    let expected = chain.current().map(ToString::to_string).unwrap_or_default();
+    signing_key::settle(path, &expected, environment)?;
     if !path.exists() {
         let reason = "it is missing, and the ledger's events are bound to it";
         return Err(OpenError::SigningKey {
@@ -210,15 +249,16 @@ fn check_key(options: &LedgerOptions, genesis: &Genesis) -> Result<(), OpenError
             reason,
         });
     }
-    let found = signing_key::load(path)?;
-    if found == genesis.vkey {
-        return Ok(());
+    let signer = signing_key::load_signer(path)?;
+    let found = signer.vkey().to_string();
+    match found == expected {
+        true => Ok(signer),
+        false => Err(OpenError::SigningKeyDiffers {
+            path: path.clone(),
+            expected,
+            found,
+        }),
     }
-    Err(OpenError::SigningKeyDiffers {
-        path: path.clone(),
-        expected: genesis.vkey.clone(),
-        found,
-    })
 }
 
 fn store_failed(error: StoreError) -> OpenError {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use fluxvm_verify::Actor;
 use fluxvm_verify::CommandId;
 use fluxvm_verify::CorrelationId;
+use fluxvm_verify::KEY_ROTATED_KIND;
 use fluxvm_verify::StreamName;
 use fluxvm_verify::payload_commitment;
 
@@ -56,6 +57,12 @@ pub(crate) struct PreparedEvent {
 pub(crate) fn check(append: &Append) -> Result<(), AppendError> {
     if append.streams.is_empty() || append.streams.iter().any(|stream| stream.events.is_empty()) {
         return Err(AppendError::Empty);
+    }
+    let is_reserved = |event: &NewEvent| &**event.kind() == KEY_ROTATED_KIND;
+    let mut events = append.streams.iter().flat_map(|stream| &stream.events);
+    if let Some(event) = events.find(|event| is_reserved(event)) {
+        let kind = event.kind().clone();
+        return Err(AppendError::KindReserved { kind });
     }
     let mut seen = HashSet::with_capacity(append.streams.len());
     if let Some(stream) = append

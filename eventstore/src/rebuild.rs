@@ -10,11 +10,17 @@ use std::thread;
 
 use bytes::Bytes;
 use fluxvm_verify::EventHash;
+use fluxvm_verify::Genesis;
 use fluxvm_verify::GlobalSeq;
+use fluxvm_verify::KeyChain;
+use fluxvm_verify::NoteVerdict;
 use fluxvm_verify::Position;
 use fluxvm_verify::RecordedAt;
 use fluxvm_verify::RecordedEvent;
+use fluxvm_verify::SignedCheckpoint;
 use fluxvm_verify::StreamVersion;
+use fluxvm_verify::is_rotation;
+use fluxvm_verify::merkle::Frontier;
 
 use crate::Head;
 use crate::Observer;
@@ -38,6 +44,10 @@ pub(crate) struct Rebuilt {
     pub(crate) commands: Commands,
     pub(crate) head: Head,
     pub(crate) last_recorded_at: RecordedAt,
+    /// The tree over the events, computed from them.
+    pub(crate) frontier: Frontier,
+    /// The keys that spoke for the ledger.
+    pub(crate) chain: KeyChain,
 }
 
 type RecordPage = Vec<(GlobalSeq, Bytes)>;
@@ -45,15 +55,20 @@ type EventPage = Vec<Arc<RecordedEvent>>;
 
 /// Reads and checks all events behind the genesis and shows them to the observer.
 ///
-/// `noted` is what the head file says: that event must be met on the way.
+/// `noted` is what the head file says: that event must be met on the way. So must the state that
+/// was `signed` for last.
 pub(crate) fn rebuild(
     store: &dyn Store,
     blobs: &BlobStore,
-    genesis: EventHash,
+    genesis: &Genesis,
     noted: Option<Head>,
+    signed: Option<&SignedCheckpoint>,
     observer: &mut Observer,
 ) -> Result<Rebuilt, OpenError> {
-    let mut fold = Fold::new(genesis, noted);
+    let chain = KeyChain::new(genesis).map_err(|e| OpenError::GenesisDamaged {
+        reason: e.to_string(),
+    })?;
+    let mut fold = Fold::new(genesis.hash(), chain, noted, signed);
     thread::scope(|scope| {
         let (record_sender, records) = mpsc::sync_channel(PAGES_AHEAD);
         let (event_sender, events) = mpsc::sync_channel(PAGES_AHEAD);
@@ -137,16 +152,24 @@ fn damaged(seq: GlobalSeq, reason: impl Into<String>) -> OpenError {
 }
 
 /// Holds each event against those before it.
-struct Fold {
+struct Fold<'a> {
     memory: Memory,
     commands: Commands,
     head: Head,
     last_recorded_at: RecordedAt,
     noted: Option<Head>,
+    signed: Option<&'a SignedCheckpoint>,
+    frontier: Frontier,
+    chain: KeyChain,
 }
 
-impl Fold {
-    fn new(genesis: EventHash, noted: Option<Head>) -> Fold {
+impl<'a> Fold<'a> {
+    fn new(
+        genesis: EventHash,
+        chain: KeyChain,
+        noted: Option<Head>,
+        signed: Option<&'a SignedCheckpoint>,
+    ) -> Fold<'a> {
         Fold {
             memory: Memory::default(),
             commands: Commands::default(),
@@ -156,6 +179,9 @@ impl Fold {
             },
             last_recorded_at: RecordedAt::default(),
             noted,
+            signed,
+            frontier: Frontier::default(),
+            chain,
         }
     }
 
@@ -196,13 +222,45 @@ impl Fold {
         {
             return Err(OpenError::HeadDiffers { seq: header.seq });
         }
+        if is_rotation(event) {
+            let followed = self.chain.follow(event);
+            followed.map_err(|e| OpenError::KeyChain {
+                seq: header.seq,
+                reason: e.to_string(),
+            })?;
+        }
+        self.frontier.push(&event.hash, |_, _| {});
+        self.check_signed()?;
         self.memory.push(event);
         self.commands.note(event);
         Ok(())
     }
 
+    /// Holds the state reached against the one that was signed for, if it is that one.
+    fn check_signed(&self) -> Result<(), OpenError> {
+        let size = self.frontier.size();
+        let Some(signed) = self.signed.filter(|signed| signed.size() == size) else {
+            return Ok(());
+        };
+        let key = self.chain.key_at(size);
+        let is_ours = key.is_some_and(|key| signed.note().verdict(key) == NoteVerdict::Signed);
+        match is_ours && signed.root() == self.frontier.root() {
+            true => Ok(()),
+            false => Err(OpenError::CheckpointDiffers { size }),
+        }
+    }
+
     fn finish(self) -> Result<Rebuilt, OpenError> {
         let found = self.head.position;
+        if found == Position::START {
+            self.check_signed()?;
+        }
+        if let Some(signed) = self.signed.filter(|signed| signed.size() > found) {
+            return Err(OpenError::TailMissing {
+                recorded: signed.size(),
+                found,
+            });
+        }
         if let Some(noted) = self.noted.filter(|noted| noted.position > found) {
             return Err(OpenError::TailMissing {
                 recorded: noted.position,
@@ -214,6 +272,8 @@ impl Fold {
             commands,
             head,
             last_recorded_at,
+            frontier,
+            chain,
             ..
         } = self;
         Ok(Rebuilt {
@@ -221,6 +281,8 @@ impl Fold {
             commands,
             head,
             last_recorded_at,
+            frontier,
+            chain,
         })
     }
 }

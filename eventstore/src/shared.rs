@@ -11,6 +11,7 @@ use std::sync::RwLockWriteGuard;
 use bytes::Bytes;
 use fluxvm_verify::Genesis;
 use fluxvm_verify::GlobalSeq;
+use fluxvm_verify::KeyChain;
 use fluxvm_verify::Position;
 use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::StreamName;
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     /// None once the ledger is closed.
     store: RwLock<Option<Arc<dyn Store>>>,
     memory: RwLock<Memory>,
+    /// The keys that spoke for the ledger. Changed by the committer only.
+    chain: RwLock<KeyChain>,
     /// Set once at opening, if there is to be one.
     archive: OnceLock<Archive>,
 }
@@ -58,6 +61,7 @@ impl Shared {
         store: Arc<dyn Store>,
         blobs: BlobStore,
         memory: Memory,
+        chain: KeyChain,
         watermark: watch::Receiver<Head>,
     ) -> Shared {
         Shared {
@@ -69,6 +73,7 @@ impl Shared {
             sync_times: Mutex::default(),
             store: RwLock::new(Some(store)),
             memory: RwLock::new(memory),
+            chain: RwLock::new(chain),
             archive: OnceLock::new(),
         }
     }
@@ -102,6 +107,14 @@ impl Shared {
 
     pub(crate) fn memory_mut(&self) -> RwLockWriteGuard<'_, Memory> {
         self.memory.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn chain(&self) -> RwLockReadGuard<'_, KeyChain> {
+        self.chain.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn chain_mut(&self) -> RwLockWriteGuard<'_, KeyChain> {
+        self.chain.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn store(&self) -> Option<Arc<dyn Store>> {

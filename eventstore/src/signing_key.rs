@@ -1,8 +1,9 @@
 //! The key that speaks for the ledger.
 //!
 //! An Ed25519 key, made at the first start. Its public half stands in the genesis, so every event
-//! hash depends on it; signed checkpoints come with a later release. The file and the verifier key
-//! have the forms that signed notes use everywhere:
+//! hash depends on it; what it signs are checkpoints. It can be handed on to a new key, which lies
+//! beside it until the ledger names it. The file and the verifier key have the forms that signed
+//! notes use everywhere:
 //!
 //! ```text
 //! file  PRIVATE+KEY+<origin>+<id>+<base64( 0x01 ‖ seed 32 )>
@@ -17,10 +18,15 @@ use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::path::PathBuf;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use ed25519_dalek::Signer as _;
 use ed25519_dalek::SigningKey;
+use fluxvm_verify::NoteSignature;
+use fluxvm_verify::SignedNote;
+use fluxvm_verify::VerifierKey;
 use sha2::Digest as _;
 use sha2::Sha256;
 
@@ -34,8 +40,47 @@ const PREFIX: &str = "PRIVATE+KEY+";
 /// A key file is a line of some three hundred bytes; anything longer is something else.
 const FILE_BYTES_MAX: u64 = 4096;
 
+/// The private half, with the key that verifies what it signs.
+pub(crate) struct Signer {
+    signing: SigningKey,
+    vkey: VerifierKey,
+}
+
+impl Signer {
+    fn new(origin: &str, seed: &[u8; 32]) -> Option<Signer> {
+        let signing = SigningKey::from_bytes(seed);
+        let vkey = VerifierKey::new(origin, signing.verifying_key().as_bytes()).ok()?;
+        Some(Signer { signing, vkey })
+    }
+
+    /// The key that verifies what this one signs.
+    pub(crate) fn vkey(&self) -> &VerifierKey {
+        &self.vkey
+    }
+
+    /// A note of this text, signed.
+    pub(crate) fn sign_note(&self, text: String) -> SignedNote {
+        let signature = NoteSignature {
+            name: self.vkey.name().to_owned(),
+            id: self.vkey.id(),
+            signature: self.signing.sign(text.as_bytes()).to_bytes().to_vec(),
+        };
+        SignedNote::new(text, vec![signature])
+    }
+
+    /// A signature by itself.
+    pub(crate) fn sign_base64(&self, message: &[u8]) -> String {
+        BASE64.encode(self.signing.sign(message).to_bytes())
+    }
+}
+
 /// The verifier key of the key in `path`.
 pub(crate) fn load(path: &Path) -> Result<String, OpenError> {
+    load_signer(path).map(|signer| signer.vkey.to_string())
+}
+
+/// The key in `path`.
+pub(crate) fn load_signer(path: &Path) -> Result<Signer, OpenError> {
     let refused = |reason| OpenError::SigningKey {
         path: path.to_owned(),
         reason,
@@ -55,7 +100,54 @@ pub(crate) fn load(path: &Path) -> Result<String, OpenError> {
     if text.trim_end() != key_line(origin, &key_id(origin, &public), &seed) {
         return Err(refused("its identifier is not that of the key"));
     }
-    Ok(verifier_key(origin, &public))
+    Signer::new(origin, &seed).ok_or(refused("its origin could not stand in a note"))
+}
+
+/// Where the next key lies until the ledger names it.
+fn next_path(path: &Path) -> PathBuf {
+    let mut next = path.as_os_str().to_owned();
+    next.push(".next");
+    next.into()
+}
+
+/// Makes the key that is to follow the one in `path`, durable beside it.
+pub(crate) fn create_next(
+    path: &Path,
+    origin: &str,
+    environment: &Environment,
+) -> Result<Signer, OpenError> {
+    let next = next_path(path);
+    remove_if_there(&next)?;
+    create(&next, origin, environment)?;
+    load_signer(&next)
+}
+
+/// Leaves the key that the ledger names in `path`, and none beside it: a rotation that was cut off
+/// is finished where the ledger names the next key and undone where it does not.
+pub(crate) fn settle(
+    path: &Path,
+    ledgers_vkey: &str,
+    environment: &Environment,
+) -> Result<(), OpenError> {
+    let next = next_path(path);
+    if !next.exists() {
+        return Ok(());
+    }
+    // Half a file is one that no event can name: it is durable before the event is.
+    let is_named = load(&next).is_ok_and(|vkey| vkey == ledgers_vkey);
+    match is_named {
+        true => fs::rename(&next, path).map_err(OpenError::io(path))?,
+        false => remove_if_there(&next)?,
+    }
+    let dir = files::parent_of(path);
+    files::sync_path(&dir, &*environment.disk).map_err(OpenError::io(dir))
+}
+
+fn remove_if_there(path: &Path) -> Result<(), OpenError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(OpenError::io(path)(e)),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a key for `origin` in `path`, durable before anything depends on it, and returns its

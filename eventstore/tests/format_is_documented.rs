@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// The files under which no byte may move without a word in the document.
-const SOURCES: [&str; 9] = [
+const SOURCES: [&str; 10] = [
     "eventstore/verify/src/canonical.rs",
     "eventstore/verify/src/export.rs",
     "eventstore/verify/src/genesis.rs",
@@ -16,6 +16,7 @@ const SOURCES: [&str; 9] = [
     "eventstore/src/keys.rs",
     "eventstore/src/record.rs",
     "eventstore/src/signing_key.rs",
+    "eventstore/src/store/log.rs",
 ];
 
 #[test]

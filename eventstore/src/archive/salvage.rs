@@ -27,6 +27,7 @@ use crate::store::StoreError;
 use crate::store::Write;
 use crate::store::log::Log;
 use crate::store::log::Mode;
+use crate::tree;
 
 /// How many bytes go into the new store at a time.
 const BATCH_BYTES: usize = 1024 * 1024;
@@ -105,6 +106,8 @@ pub fn rebuild_from_archive(
     let copied = copied.map_err(|e| unreadable(e.to_string()))?;
     let mut nobody: Observer = Box::new(|_| {});
     let rebuilt = rebuild(&*store, &blobs, &genesis, None, None, &mut nobody)?;
+    let kept = tree::forget_beyond(&*store, rebuilt.head.position);
+    kept.map_err(|e| unreadable(e.to_string()))?;
     HeadFile::create(&options.dir, rebuilt.head, &*disk)?;
     store.founded()?;
     files::sync_path(&options.dir, &*disk).map_err(OpenError::io(&options.dir))?;

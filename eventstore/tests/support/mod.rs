@@ -103,6 +103,14 @@ pub fn export(ledger: &Ledger, scope: ExportScope) -> String {
         .unwrap()
 }
 
+/// The export as evidence, up to the head of this instant.
+pub async fn evidence(ledger: &Ledger, scope: ExportScope, content: Content) -> String {
+    let checkpoint = ledger.checkpoint().await.unwrap();
+    let options = EvidenceOptions { scope, content };
+    let lines = ledger.evidence(options, checkpoint).unwrap();
+    lines.collect::<Result<String, _>>().unwrap()
+}
+
 pub fn verify(export: &str) -> Report {
     verify_export(export.as_bytes(), &VerifyOptions::default())
 }

@@ -1,5 +1,11 @@
 //! Whoever tampers with evidence is found out: one test for each attack, each with its own code.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test may fail loudly"
+)]
+
 mod support;
 
 use fluxvm_verify::FaultCode::*;
