@@ -1,6 +1,6 @@
 //! sled, made strict. No other module names it.
 //!
-//! What sled 0.34 promises falls short of what a ledger needs in three places, and each is closed
+//! What sled 0.34 promises falls short of what a ledger needs in four places, and each is closed
 //! here:
 //!
 //! * `flush` does not reach the disk on Linux: it neither empties the device's cache nor makes a
@@ -9,6 +9,9 @@
 //! * A page above a quarter of a segment goes into a file that is never synced. A leaf holds up to
 //!   16 items and one more before it splits, so the segment size is chosen for no page ever to be
 //!   so large.
+//!
+//! * A snapshot that it was writing when it was killed keeps it from ever opening again. It is
+//!   removed before each opening.
 //!
 //! The background flusher swallows a failed sync and is off. All of it is one tree, since a batch
 //! is atomic within one tree only. sled panics on some damage where it should return an error:
@@ -122,6 +125,7 @@ impl SledStore {
             _ => OpenError::io(dir.join("lock"))(e),
         })?;
         founding::begin(dir, &*disk)?;
+        remove_unfinished_snapshots(dir).map_err(OpenError::io(dir))?;
         let config = sled::Config::new()
             .path(dir)
             .mode(sled::Mode::HighThroughput)
@@ -234,6 +238,24 @@ impl Iterator for SledEntries {
             }
         }
     }
+}
+
+/// Removes the snapshots that an earlier opening did not finish writing.
+///
+/// sled takes the one with the last name, finished or not, and never opens again after a kill at
+/// that moment. A snapshot only spares it reading its whole log: the one before, or none, does as
+/// well.
+fn remove_unfinished_snapshots(dir: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with("snap.") && name.ends_with(".generating") {
+            tracing::warn!(file = %name, "an unfinished snapshot of the store is removed");
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Runs a call into sled and turns both its error and its panic into one.
