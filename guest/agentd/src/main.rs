@@ -4,14 +4,15 @@
 //! exec ever started stays attributable to it until it ends; no zombie is left; and nobody without
 //! the token gets further than a status line.
 //!
-//! It refuses to be more: it knows nothing of sessions, policies or the host. One thread does
-//! everything, on one runtime, so that starting a process never copies another thread's half-done
-//! work, and state needs no lock.
+//! It refuses to be more: it knows nothing of sessions, policies or the host. One thread owns all
+//! state, on one runtime, so that nothing needs a lock. Threads of their own only move the content
+//! of files, because a disk can be slow.
 
 mod app;
 mod auth;
 mod body;
 mod exec;
+mod files;
 mod respond;
 mod routes;
 mod server;
@@ -20,6 +21,7 @@ mod supervise;
 
 use std::process::ExitCode;
 use std::rc::Rc;
+use std::time::Duration;
 
 use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
@@ -36,6 +38,15 @@ use crate::server::Listener;
 use crate::settings::Settings;
 use crate::supervise::Reaper;
 use crate::supervise::SpawnContext;
+
+/// Threads for file transfers: one for each connection, so that slow ones never hold up another.
+const BLOCKING_THREADS_MAX: usize = agentd_protocol::limits::CONNECTIONS_MAX;
+
+/// Bytes of such a thread's stack; nothing on it goes deep.
+const BLOCKING_STACK_BYTES: usize = 512 * 1024;
+
+/// How long such a thread waits for more work.
+const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// Why the daemon does not run.
 #[derive(Debug, thiserror::Error)]
@@ -77,6 +88,9 @@ fn run(settings: Settings) -> Result<(), StartupError> {
     let context = SpawnContext::prepare().map_err(system("commands cannot be started"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_stack_size(BLOCKING_STACK_BYTES)
+        .thread_keep_alive(BLOCKING_KEEP_ALIVE)
         .build()
         .map_err(system("there is no runtime"))?;
     LocalSet::new().block_on(&runtime, async move {

@@ -1,6 +1,6 @@
 //! Answers: the body type, and the shapes that errors take.
 
-use std::convert::Infallible;
+use std::io;
 use std::pin::Pin;
 use std::task::Context;
 use std::task::Poll;
@@ -21,6 +21,7 @@ use hyper::header::CONTENT_TYPE;
 use hyper::header::HeaderName;
 use hyper::header::HeaderValue;
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use crate::exec::Follow;
 use crate::exec::Refusal;
@@ -32,33 +33,42 @@ pub(crate) type Answer = Response<AnswerBody>;
 pub(crate) enum AnswerBody {
     Whole(Full<Bytes>),
     Stream(Box<Follow>),
+    /// What a thread reads; an error cuts the answer off, so that it never looks whole.
+    Download(mpsc::Receiver<io::Result<Bytes>>),
 }
 
 impl Body for AnswerBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = io::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         match self.get_mut() {
-            Self::Whole(body) => Pin::new(body).poll_frame(context),
-            Self::Stream(body) => Pin::new(body.as_mut()).poll_frame(context),
+            Self::Whole(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map_err(|never| match never {}))),
+            Self::Stream(follow) => follow
+                .poll_next(context)
+                .map(|frame| frame.map(|bytes| Ok(Frame::data(bytes)))),
+            Self::Download(portions) => portions
+                .poll_recv(context)
+                .map(|portion| portion.map(|bytes| bytes.map(Frame::data))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Whole(body) => body.is_end_stream(),
-            Self::Stream(_) => false,
+            Self::Stream(_) | Self::Download(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Whole(body) => body.size_hint(),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(_) | Self::Download(_) => SizeHint::default(),
         }
     }
 }
@@ -132,6 +142,15 @@ pub(crate) fn event_stream(follow: Follow) -> Answer {
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     let buffering = HeaderName::from_static("x-accel-buffering");
     headers.insert(buffering, HeaderValue::from_static("no"));
+    answer
+}
+
+/// Bytes that a thread reads as they are sent.
+pub(crate) fn download(kind: &'static str, portions: mpsc::Receiver<io::Result<Bytes>>) -> Answer {
+    let mut answer = Response::new(AnswerBody::Download(portions));
+    answer
+        .headers_mut()
+        .insert(CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
 }
 

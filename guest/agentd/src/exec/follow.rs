@@ -11,7 +11,6 @@ use agentd_protocol::GapEvent;
 use agentd_protocol::event_names;
 use agentd_protocol::limits::OUTPUT_EVENT_BYTES_MAX;
 use bytes::Bytes;
-use hyper::body::Frame;
 use serde::Serialize;
 use tokio::time::Instant;
 use tokio::time::Sleep;
@@ -97,20 +96,6 @@ impl Drop for Follow {
     fn drop(&mut self) {
         self.exec.output.borrow_mut().detach(self.key);
         self.exec.room_made.notify_one();
-    }
-}
-
-impl hyper::body::Body for Follow {
-    type Data = Bytes;
-    type Error = std::convert::Infallible;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        self.get_mut()
-            .poll_next(context)
-            .map(|frame| frame.map(|bytes| Ok(Frame::data(bytes))))
     }
 }
 

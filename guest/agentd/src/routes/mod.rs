@@ -4,9 +4,12 @@
 //! route the token is judged from the head alone, before the method and before the body. Then the
 //! method, then the body.
 
+mod all;
 mod exec;
+mod files;
 mod health;
 mod hooks;
+mod query;
 mod table;
 
 pub(crate) use hooks::HookLog;
@@ -84,6 +87,10 @@ async fn route(app: Rc<App>, request: Request<Incoming>) -> Answer {
             )
             .await
         }
+        Action::ReadFile => files::read_file(request).await,
+        Action::WriteFile => files::write_file(&app, request).await,
+        Action::ReadTree => files::read_tree(request).await,
+        Action::WriteTree => files::write_tree(&app, request).await,
         _ => respond::empty(StatusCode::NOT_FOUND),
     }
 }

@@ -1,7 +1,8 @@
 //! Building and forking: from a command to a supervisor at work.
 //!
-//! What happens after the fork is in `supervisor`; this side prepares all memory that it needs.
-//! agentd has one thread, so the fork copies a consistent heap.
+//! What happens after the fork is in `supervisor`; this side prepares all memory that it needs. The
+//! child uses that memory and raw calls and nothing else, so it does not matter what other threads
+//! of agentd, those that move files, were doing at the moment of the fork.
 #![allow(unsafe_code)] // fork and pipes with raw descriptors exist only as raw calls
 
 use std::ffi::CString;
@@ -27,6 +28,10 @@ const LARGE_BLOCK_BYTES: c_int = 256 * 1024;
 /// Free memory that stays at the heap's end: a few frames of output, so that a stream does not hand
 /// memory back and ask for it again with every frame.
 const HEAP_SLACK_BYTES: c_int = 1024 * 1024;
+
+/// libc's name for how many heaps there may be. Threads that move files would each get one, and
+/// keep what they freed in it.
+const M_ARENA_MAX: c_int = -8;
 
 /// Everything that a command needs, in the form that exec takes.
 #[derive(Debug)]
@@ -95,6 +100,7 @@ fn keep_memory_small() {
     // SAFETY: sets two numbers inside libc before anything else runs. Failure changes nothing.
     unsafe {
         libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+        libc::mallopt(M_ARENA_MAX, 1);
         libc::mallopt(libc::M_TRIM_THRESHOLD, HEAP_SLACK_BYTES);
     }
 }
@@ -226,8 +232,8 @@ fn fork_supervisor(plan: &mut Plan) -> io::Result<pid_t> {
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
     }
-    // SAFETY: this process has one thread, and the child only makes async-signal-safe calls and
-    // never returns.
+    // SAFETY: the child only makes async-signal-safe calls on memory that was prepared before the
+    // fork, takes no lock that another thread could have held, and never returns.
     let forked = unsafe { libc::fork() };
     if forked == 0 {
         supervise(plan);
