@@ -94,18 +94,38 @@ struct Trial {
 #[derive(Default)]
 pub struct Findings {
     pub images: usize,
-    pub points: usize,
     pub failures: Vec<String>,
 }
 
-/// Opens `images` images of the run with `open`, on all cores, at points that are not before
-/// operation `from`. Every image that an answered event is missing from, that holds another one, or
-/// that does not open, is a failure.
+/// What is tried at each point.
+const MODELS: [Model; 5] = [
+    Model::KeepAll,
+    Model::DropUnsynced,
+    Model::RandomPieces(4096),
+    Model::RandomPieces(4096),
+    Model::RandomPieces(512),
+];
+
+/// Points spread over a run, none before operation `from`, for so many images in all.
+pub fn spread(ops: &[Op], from: usize, images: usize, seed: u64) -> Vec<usize> {
+    let mut random = Random::new(seed);
+    let point = |_| from + random.below(ops.len() - from) + 1;
+    let mut points: Vec<usize> = (0..images.div_ceil(MODELS.len())).map(point).collect();
+    points.sort_unstable();
+    points
+}
+
+/// Every point of a run.
+pub fn every(ops: &[Op]) -> Vec<usize> {
+    (1..=ops.len()).collect()
+}
+
+/// Opens an image of each model at each of the points with `open`, on all cores. Every image that
+/// an answered event is missing from, that holds another one, or that does not open, is a failure.
 pub fn explore<Kept>(
     what: &str,
     ops: &[Op],
-    from: usize,
-    images: usize,
+    points: &[usize],
     seed: u64,
     open: impl Fn(&Image) -> Result<(Ledger, Kept), String> + Sync,
 ) -> Findings {
@@ -133,8 +153,7 @@ pub fn explore<Kept>(
                 }
             });
         }
-        let points = make_trials(ops, from, images, seed, &trials);
-        findings.lock().unwrap().points = points;
+        make_trials(ops, points, seed, &trials);
         drop(trials);
     });
     let findings = findings.into_inner().unwrap();
@@ -142,7 +161,7 @@ pub fn explore<Kept>(
         "crash lab, {what}: {} images at {} points of {} operations with {} events answered, \
          seed {seed}, {:.1} s: {} failures",
         findings.images,
-        findings.points,
+        points.len(),
         ops.len(),
         whole.events(),
         started.elapsed().as_secs_f64(),
@@ -154,31 +173,13 @@ pub fn explore<Kept>(
     findings
 }
 
-/// Plays the run and stops at points spread over it, each time for one image of each model.
-fn make_trials(
-    ops: &[Op],
-    from: usize,
-    images: usize,
-    seed: u64,
-    trials: &mpsc::SyncSender<Trial>,
-) -> usize {
-    const MODELS: [Model; 5] = [
-        Model::KeepAll,
-        Model::DropUnsynced,
-        Model::RandomPieces(4096),
-        Model::RandomPieces(4096),
-        Model::RandomPieces(512),
-    ];
+/// Plays the run and stops at the points, each time for one image of each model.
+fn make_trials(ops: &[Op], points: &[usize], seed: u64, trials: &mpsc::SyncSender<Trial>) {
     let mut random = Random::new(seed);
-    let mut points: Vec<usize> = (0..images.div_ceil(MODELS.len()))
-        .map(|_| from + random.below(ops.len() - from) + 1)
-        .collect();
-    points.sort_unstable();
     let mut disk = Disk::default();
     let mut answered = Answered::default();
     let mut played = 0;
-    let mut made = 0;
-    for point in &points {
+    for point in points {
         for op in &ops[played..*point] {
             disk.play(op);
             if let Op::Answer { text } = op {
@@ -186,8 +187,7 @@ fn make_trials(
             }
         }
         played = *point;
-        for model in MODELS.into_iter().take(images - made) {
-            made += 1;
+        for model in MODELS {
             let trial = Trial {
                 point: *point,
                 model,
@@ -196,11 +196,10 @@ fn make_trials(
             };
             // The threads are gone only after a panic, which the scope passes on.
             if trials.send(trial).is_err() {
-                return points.len();
+                return;
             }
         }
     }
-    points.len()
 }
 
 fn try_image<Kept>(
