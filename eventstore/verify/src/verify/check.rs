@@ -58,7 +58,7 @@ pub(super) fn check_all<R: BufRead>(
 ) -> io::Result<()> {
     let (first, mut outcome) = read_batch(&mut lines);
     // A small file is not worth a thread.
-    if first.len() < BATCH_LINES {
+    if !matches!(outcome, Ok(true)) {
         check_batch(first).into_iter().for_each(take);
         return outcome.map(|_| ());
     }
