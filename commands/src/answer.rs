@@ -90,3 +90,16 @@ pub struct SkippedStep {
     /// Why it is not redone.
     pub reason: String,
 }
+
+/// What was erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedactAnswer {
+    /// The event that records it.
+    pub seq: u64,
+    /// The events whose payloads are erased, in order.
+    pub redacted: Vec<u64>,
+    /// How many blobs went with them.
+    pub blobs: u64,
+    /// The reason that is recorded.
+    pub reason: String,
+}

@@ -188,7 +188,7 @@ impl Book {
     }
 }
 
-fn encode(entry: &Entry) -> Result<NewEvent, CommandError> {
+pub(crate) fn encode(entry: &Entry) -> Result<NewEvent, CommandError> {
     let internal = |what: String| CommandError::Internal(what);
     let kind = entry
         .event

@@ -73,6 +73,37 @@ pub enum CommandError {
     /// The request with this idempotency key has not been answered yet.
     #[error("the request with this Idempotency-Key is still running")]
     IdempotencyRunning,
+    /// The answer that was kept for this idempotency key was erased.
+    #[error(
+        "the request with this Idempotency-Key was done, and its answer was erased; take a new key"
+    )]
+    AnswerErased,
+    /// No such event.
+    #[error("there is no event {0}")]
+    EventNotFound(u64),
+    /// What this event says is needed to know the state, so it is not erased.
+    #[error("event {seq} ({kind}) cannot be redacted: {why}")]
+    NotRedactable {
+        /// The event.
+        seq: u64,
+        /// Its kind.
+        kind: String,
+        /// What it is needed for.
+        why: &'static str,
+    },
+    /// A hold covers the event.
+    #[error("hold {hold} forbids it ({reason}); the refusal is recorded as event {refusal}")]
+    UnderHold {
+        /// The event that placed the hold.
+        hold: u64,
+        /// Why it was placed.
+        reason: String,
+        /// The event that records the refusal.
+        refusal: u64,
+    },
+    /// No such hold is in force.
+    #[error("there is no hold {0} in force")]
+    HoldNotFound(u64),
     /// The sandbox could not be made. Nothing of it is left.
     #[error("the sandbox could not be made: {0}")]
     CreateFailed(#[from] CreateError),
@@ -121,6 +152,11 @@ impl CommandError {
             Self::RevisionDiffers { .. } => "revision_differs",
             Self::IdempotencyMismatch => "idempotency_key_reused",
             Self::IdempotencyRunning => "idempotency_key_running",
+            Self::AnswerErased => "answer_erased",
+            Self::EventNotFound(_) => "event_not_found",
+            Self::NotRedactable { .. } => "not_redactable",
+            Self::UnderHold { .. } => "under_hold",
+            Self::HoldNotFound(_) => "hold_not_found",
             Self::CreateFailed(_) => "sandbox_create_failed",
             Self::WorkspaceNotReady(_) => "workspace_not_ready",
             Self::RemoveFailed(_) => "sandbox_remove_failed",

@@ -165,6 +165,7 @@ fn standing(
         (None, _) => Ok(free),
         (Some(_), _) if is_old => Ok(free),
         (Some(body), _) if body != body_blake3 => Err(CommandError::IdempotencyMismatch),
+        (Some(_), None) if key.erased => Err(CommandError::AnswerErased),
         (Some(_), None) if key.claimed_seq.position() <= inherited => Ok(Standing::Orphaned),
         (Some(_), None) => Err(CommandError::IdempotencyRunning),
         (Some(_), Some(answer)) => Ok(Standing::Answered(answer.clone())),
@@ -245,6 +246,7 @@ mod tests {
             claimed_at: now() - TimeDelta::seconds(age_seconds),
             request: CorrelationId::new(Uuid::nil()),
             answer: answered.then_some(answer),
+            erased: false,
         }
     }
 
@@ -259,6 +261,7 @@ mod tests {
             Ok(Standing::Answered(_)) => "answered",
             Err(CommandError::IdempotencyMismatch) => "mismatch",
             Err(CommandError::IdempotencyRunning) => "running",
+            Err(CommandError::AnswerErased) => "erased",
             Err(_) => "another error",
         }
     }
@@ -279,6 +282,18 @@ mod tests {
             check(Some(&key(Some("bb"), true, IDEMPOTENCY_TTL_SECONDS))),
             "free"
         );
+    }
+
+    #[test]
+    fn a_key_whose_answer_was_erased_never_runs_again() {
+        let erased = |age_seconds| KeyState {
+            erased: true,
+            ..key(Some("aa"), false, age_seconds)
+        };
+        assert_eq!(check(Some(&erased(1))), "erased");
+        let inherited = GlobalSeq::FIRST.position();
+        assert_eq!(check_after(Some(&erased(1)), inherited), "erased");
+        assert_eq!(check(Some(&erased(IDEMPOTENCY_TTL_SECONDS))), "free");
     }
 
     #[test]

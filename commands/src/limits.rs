@@ -72,3 +72,9 @@ pub const IDEMPOTENCY_ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// How often a decision is made anew when another one won the race for the stream. Each loss means that
 /// somebody else got ahead, so that only a storm beyond all use reaches this.
 pub const DECIDE_ATTEMPTS_MAX: usize = 1_000;
+
+/// The longest reason of a redaction or a hold, in characters: it is read by people, and kept for ever.
+pub const REASON_CHARS_MAX: usize = 512;
+
+/// The most idempotency answers that one redaction erases: a request has one key, and a key one answer.
+pub const REDACTED_ANSWERS_MAX: usize = 64;

@@ -103,3 +103,21 @@ pub struct EventsQuery {
     /// Only those recorded after this.
     pub since: Option<DateTime<Utc>>,
 }
+
+/// An event whose payload is to be erased.
+#[derive(Clone, Debug)]
+pub struct Redact {
+    /// Its ledger number.
+    pub seq: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// A hold to be placed.
+#[derive(Clone, Debug)]
+pub struct PlaceHold {
+    /// The session that it covers; `None` is the whole ledger.
+    pub session: Option<SessionId>,
+    /// Why.
+    pub reason: String,
+}

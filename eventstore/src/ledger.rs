@@ -219,6 +219,7 @@ impl Ledger {
         let prepared = PreparedRedaction {
             seqs: redaction.seqs,
             blobs: redaction.blobs,
+            looked_until: redaction.looked_until,
             append,
         };
         let (reply, answer) = oneshot::channel();

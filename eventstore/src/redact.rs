@@ -47,6 +47,9 @@ pub const REDACTION_EVENTS_MAX: usize = 512;
 /// The most blobs that one redaction erases: the list of them is one value in the store.
 pub const REDACTION_BLOBS_MAX: usize = 1024;
 
+/// How many events are looked through at a time.
+const READ_PAGE_EVENTS: usize = 1024;
+
 /// What is to be erased, and the events that say so.
 #[derive(Clone, Debug)]
 pub struct Redaction {
@@ -55,6 +58,10 @@ pub struct Redaction {
     /// Blobs that go with them, however they were stored. One that holds the payload of an event
     /// that is not erased stays.
     pub blobs: Vec<BlobDigest>,
+    /// Up to where the caller has looked for other events that name the blobs. Events that came
+    /// since are looked through here: a blob whose digest, in hexadecimal, is in the payload of one
+    /// of them stays.
+    pub looked_until: Position,
     /// What is recorded in the same instant. Its `command_id` makes the redaction happen once.
     pub append: Append,
 }
@@ -85,6 +92,7 @@ pub(crate) type RedactReply = oneshot::Sender<Result<Appended, RedactError>>;
 pub(crate) struct PreparedRedaction {
     pub(crate) seqs: Vec<GlobalSeq>,
     pub(crate) blobs: Vec<BlobDigest>,
+    pub(crate) looked_until: Position,
     pub(crate) append: Prepared,
 }
 
@@ -158,7 +166,8 @@ impl Committer {
         for seq in &redaction.seqs {
             self.erase_event(&*store, *seq, &mut erasure)?;
         }
-        for digest in &redaction.blobs {
+        let named = self.named_since(redaction)?;
+        for digest in redaction.blobs.iter().filter(|it| !named.contains(it)) {
             let key = keys::blob(digest);
             if store.contains(&key).map_err(failed)? {
                 erasure.writes.push((key.to_vec(), keys::ERASED.to_vec()));
@@ -179,6 +188,27 @@ impl Committer {
             (keys::UNLINK.to_vec(), unlink_list(&erasure.files)),
         ]);
         Ok(erasure)
+    }
+
+    /// The blobs that events name which came after the caller had looked.
+    fn named_since(&self, redaction: &PreparedRedaction) -> Result<Vec<BlobDigest>, ReadError> {
+        let texts = redaction.blobs.iter().map(BlobDigest::to_string);
+        let texts: Vec<String> = texts.collect();
+        let mut named = Vec::new();
+        let mut after = redaction.looked_until;
+        while !texts.is_empty() {
+            let page = self.shared.read(after, READ_PAGE_EVENTS)?;
+            let Some(last) = page.last() else { break };
+            after = last.seq().position();
+            let others = page.iter().filter(|it| !redaction.seqs.contains(&it.seq()));
+            for payload in others.filter_map(|event| event.payload_bytes()) {
+                let payload = String::from_utf8_lossy(payload);
+                let held = redaction.blobs.iter().zip(&texts);
+                let held = held.filter(|(_, text)| payload.contains(text.as_str()));
+                named.extend(held.map(|(digest, _)| *digest));
+            }
+        }
+        Ok(named)
     }
 
     fn erase_event(

@@ -34,6 +34,9 @@ pub struct KeyState {
     pub request: CorrelationId,
     /// The stored answer.
     pub answer: Option<IdempotencyAnswered>,
+    /// The request was answered, and the answer is erased.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub erased: bool,
 }
 
 impl Idempotency {
@@ -47,7 +50,7 @@ impl Idempotency {
     pub fn unanswered(&self) -> impl Iterator<Item = (&str, &KeyState)> {
         self.keys
             .iter()
-            .filter(|(_, key)| key.body_blake3.is_some() && key.answer.is_none())
+            .filter(|(_, key)| key.body_blake3.is_some() && key.answer.is_none() && !key.erased)
             .map(|(stream, key)| (stream.as_str(), key))
     }
 
@@ -65,6 +68,7 @@ impl Idempotency {
                 claimed_at: envelope.at,
                 request: envelope.request,
                 answer: None,
+                erased: false,
             };
             self.keys.insert(stream.to_owned(), key);
             return;
@@ -76,10 +80,10 @@ impl Idempotency {
         match &envelope.event {
             Event::IdempotencyAnswered(answer) => key.answer = Some(answer.clone()),
             Event::IdempotencyReleased(_) => key.body_blake3 = None,
-            // An erased answer cannot be given again; the key is free.
-            Event::Redacted => {
-                key.body_blake3 = None;
+            // It cannot be given again, and what was done must not be done again either.
+            Event::Redacted | Event::IdempotencyErased(_) => {
                 key.answer = None;
+                key.erased = true;
             }
             _ => {}
         }

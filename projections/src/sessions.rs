@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::event::exec::ExecStarted;
+use crate::event::ledger::SessionRedacted;
 use crate::event::session::Capabilities;
 use crate::event::session::PolicyRecord;
 use crate::event::session::Recording;
@@ -280,8 +281,20 @@ impl Session {
             Event::ExecFailed(_) | Event::ReplayCompleted(_) => {
                 self.close(envelope);
             }
+            Event::SessionRedacted(redacted) => self.redacted(redacted),
             Event::Redacted => self.apply_redacted(envelope),
             _ => {}
+        }
+    }
+
+    /// What erased events no longer say is gone from the state too, and what they added up to stays.
+    /// A fold that saw them before and one that never did agree from here on.
+    fn redacted(&mut self, redacted: &SessionRedacted) {
+        self.usage.exec_ms = redacted.exec_ms;
+        if let Some(operation) = &mut self.interrupted_op
+            && redacted.seqs.contains(&operation.seq)
+        {
+            operation.kind = OperationKind::Erased;
         }
     }
 

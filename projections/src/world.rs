@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::envelope::DecodeError;
 use crate::envelope::Envelope;
+use crate::holds::Holds;
 use crate::idempotency::Idempotency;
 use crate::sessions::Sessions;
 
@@ -20,6 +21,9 @@ pub struct World {
     pub sessions: Sessions,
     /// Idempotency keys.
     pub idempotency: Idempotency,
+    /// Holds. Left out where there never was one, so that older states keep their digests.
+    #[serde(skip_serializing_if = "Holds::is_untouched")]
+    pub holds: Holds,
 }
 
 /// A digest of a [`World`]: equal exactly when the states are.
@@ -36,6 +40,7 @@ impl World {
         let envelope = Envelope::decode(recorded)?;
         self.sessions.apply(&envelope);
         self.idempotency.apply(&envelope);
+        self.holds.apply(&envelope);
         self.position = envelope.seq.position();
         Ok(())
     }

@@ -352,6 +352,88 @@ fn a_key_is_answered_once_and_free_again_when_its_request_failed() {
 }
 
 #[test]
+fn a_fold_that_never_saw_what_was_erased_agrees_with_one_that_did() {
+    let key = "idempotency/00";
+    let answer = IdempotencyAnswered {
+        status: 200,
+        content_type: "application/json".into(),
+        body: "bb".into(),
+    };
+    let claim = IdempotencyClaimed {
+        body_blake3: "aa".into(),
+    };
+    let redacted = SessionRedacted {
+        seqs: vec![4, 5],
+        exec_ms: 12,
+    };
+    let story = running()
+        .on(key, Event::IdempotencyClaimed(claim))
+        .then(started())
+        .outcome(4, completed(4))
+        .on(key, Event::IdempotencyAnswered(answer))
+        .then(Event::SessionRedacted(redacted))
+        .on(key, Event::IdempotencyErased(IdempotencyErased { seq: 6 }));
+    let live = story.world();
+    let mut again = story;
+    for seq in [4, 5, 6] {
+        again.events[seq - 1].payload = Payload::Redacted;
+    }
+    let rebuilt = again.world();
+    assert_eq!(rebuilt, live);
+    assert_eq!(live.sessions.get(SESSION).unwrap().usage.exec_ms, 12);
+    let state = live.idempotency.get(key).unwrap();
+    assert!(state.erased && state.answer.is_none() && state.body_blake3.is_some());
+    assert_eq!(live.idempotency.unanswered().count(), 0);
+}
+
+#[test]
+fn a_hold_covers_its_scope_until_it_is_released() {
+    let other = SessionId(Uuid::from_u128(1));
+    let hold = |session| {
+        Event::LedgerHold(LedgerHold {
+            scope: HoldScope { session },
+            reason: "case 7".into(),
+        })
+    };
+    let release = |hold| Event::LedgerHoldReleased(LedgerHoldReleased { hold });
+    let story = running().on("ledger", hold(Some(SESSION)));
+    let holds = story.world().holds;
+    assert_eq!(holds.covering(Some(SESSION)).map(|hold| hold.seq), Some(3));
+    assert_eq!(holds.covering(Some(other)), None);
+    assert_eq!(holds.covering(None), None);
+
+    let story = story.on("ledger", release(3)).on("ledger", hold(None));
+    let holds = story.world().holds;
+    assert_eq!(holds.get(3), None);
+    for session in [Some(SESSION), Some(other), None] {
+        assert_eq!(holds.covering(session).map(|hold| hold.seq), Some(5));
+    }
+    let released = story.on("ledger", release(5)).world().holds;
+    assert_eq!(released.iter().count(), 0);
+    assert_eq!(released.version().map(StreamVersion::get), Some(4));
+}
+
+#[test]
+fn a_ledger_in_which_nothing_was_ever_held_has_the_state_that_it_always_had() {
+    let world = serde_json::to_value(running().world()).unwrap();
+    assert_eq!(world.get("holds"), None);
+}
+
+#[test]
+fn the_event_that_hands_the_key_on_reads_as_the_ledger_writes_it() {
+    let written = fluxvm_verify::KeyRotated {
+        checkpoint: "c".into(),
+        new_vkey: "n".into(),
+        old_vkey: "o".into(),
+        signature: "s".into(),
+    };
+    let payload = serde_json::to_vec(&written).unwrap();
+    let kind = fluxvm_verify::KEY_ROTATED_KIND;
+    let read = Event::decode(kind, fluxvm_verify::KEY_ROTATED_SCHEMA, &payload).unwrap();
+    assert!(matches!(read, Event::LedgerKeyRotated(it) if it.new_vkey == "n"));
+}
+
+#[test]
 fn equal_stories_have_equal_digests_and_every_event_changes_them() {
     let mut digests = Vec::new();
     let story = running().then(started()).outcome(3, completed(3));

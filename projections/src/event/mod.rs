@@ -10,6 +10,7 @@
 pub(crate) mod exec;
 pub(crate) mod host;
 pub(crate) mod idempotency;
+pub(crate) mod ledger;
 pub(crate) mod lifecycle;
 pub(crate) mod replay;
 pub(crate) mod session;
@@ -125,6 +126,20 @@ events! {
     IdempotencyAnswered(idempotency::IdempotencyAnswered) = "idempotency.answered",
     /// The request failed, so that its key may be used again.
     IdempotencyReleased(idempotency::IdempotencyReleased) = "idempotency.released",
+    /// The answer that was kept for a key is erased.
+    IdempotencyErased(ledger::IdempotencyErased) = "idempotency.erased",
+    /// Events of this session were erased.
+    SessionRedacted(ledger::SessionRedacted) = "session.redacted",
+    /// What some events said is erased.
+    LedgerRedacted(ledger::LedgerRedacted) = "ledger.redacted",
+    /// An erasure was refused because of a hold.
+    LedgerRedactRefused(ledger::LedgerRedactRefused) = "ledger.redact.refused",
+    /// Nothing in a scope may be erased.
+    LedgerHold(ledger::LedgerHold) = "ledger.hold",
+    /// A hold is no longer in force.
+    LedgerHoldReleased(ledger::LedgerHoldReleased) = "ledger.hold.released",
+    /// Another key speaks for the ledger from here on.
+    LedgerKeyRotated(ledger::LedgerKeyRotated) = "ledger.key_rotated",
 }
 
 fn parse<T: DeserializeOwned>(kind: &str, payload: &[u8]) -> Result<T, DecodeError> {

@@ -61,6 +61,7 @@ impl ApiError {
         Self::new(
             StatusCode::NOT_FOUND,
             "not_found",
+        "not_redactable",
             format!("there is nothing at {path}"),
         )
     }
@@ -238,7 +239,12 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::Invalid { .. } | CommandError::Unenforceable { .. } => {
             StatusCode::BAD_REQUEST
         }
-        CommandError::NotFound(_) => StatusCode::NOT_FOUND,
+        CommandError::NotFound(_)
+        | CommandError::EventNotFound(_)
+        | CommandError::HoldNotFound(_) => StatusCode::NOT_FOUND,
+        CommandError::UnderHold { .. } => StatusCode::CONFLICT,
+        CommandError::NotRedactable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        CommandError::AnswerErased => StatusCode::GONE,
         CommandError::NotRunning { .. }
         | CommandError::Busy { .. }
         | CommandError::IdempotencyRunning => StatusCode::CONFLICT,
@@ -314,11 +320,14 @@ mod tests {
 
     /// Every code that an error body or the end of a stream can have.
     const CODES: &[&str] = &[
+        "answer_erased",
         "body_timeout",
         "body_too_large",
         "content_unavailable",
+        "event_not_found",
         "forbidden",
         "guest_unreachable",
+        "hold_not_found",
         "idempotency_key_reused",
         "idempotency_key_running",
         "internal",
@@ -348,6 +357,7 @@ mod tests {
         "stream_time_limit",
         "too_many",
         "unauthorized",
+        "under_hold",
         "unknown_field",
         "workspace_not_ready",
     ];
