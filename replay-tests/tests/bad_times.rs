@@ -328,11 +328,18 @@ fn memory_beyond_the_limit_ends_the_command_and_not_the_session() {
     let state = State::new();
     let daemon = Daemon::start(&state);
     let api = daemon.api();
-    let id = api.create_with(&json!({"agent": "a", "runtime": {"memory_mb": 64}}));
-    if api.session(&id)["capabilities"]["memory_limit"] != true {
-        println!("skipped: this machine has no limit on memory to enforce");
+    let body = json!({"agent": "a", "runtime": {"memory_mb": 64}});
+    let capabilities = api.get("/v1/capabilities").expect(200);
+    if capabilities["capabilities"]["memory_limit"] != true {
+        let refused = api.post(SESSIONS, &body);
+        assert_eq!(
+            refused.error(400),
+            "not_enforceable",
+            "never promised and not held"
+        );
         return;
     }
+    let id = api.create_with(&body);
     let answer = api.exec_within(&id, 20.0, "head -c 512M /dev/zero | tail -c 512M | wc -c");
     assert_ne!(
         answer.text(),

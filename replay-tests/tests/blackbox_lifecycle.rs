@@ -259,6 +259,36 @@ fn c48_deleting_ends_the_commands_that_run() {
 }
 
 #[test]
+fn c48_a_session_that_is_being_made_is_deleted_or_says_why_not_yet() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    for round in 0..8 {
+        let maker = thread::spawn({
+            let api = api.clone();
+            move || api.post(SESSIONS, &json!({"agent": "a"}))
+        });
+        let id = eventually("it is listed", || {
+            let newest = api.sessions().get(round)?["id"].as_str()?.to_owned();
+            Some(newest)
+        });
+        let early = api.delete(&format!("{SESSIONS}/{id}"));
+        if early.status != 204 {
+            assert_eq!(early.error(409), "operation_in_flight");
+        }
+        let made = maker.join().expect("an answer");
+        assert!(
+            made.status == 201 || made.error(409) != "internal",
+            "{}",
+            made.json()
+        );
+        deletes(api, &id, "just made");
+        // One more, so that the list is as long as there were rounds.
+        let _ = api.create();
+    }
+}
+
+#[test]
 fn c48_deletions_and_commands_at_once_are_each_done_or_refused_with_a_reason() {
     let daemon = shared();
     let api = daemon.api();

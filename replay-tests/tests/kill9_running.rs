@@ -183,3 +183,24 @@ fn an_ordinary_end_of_the_daemon_leaves_sandboxes_running() {
         [twice[0], twice[1], "host.stopped", twice[0], twice[1]]
     );
 }
+
+#[test]
+fn a_command_that_runs_over_an_ordinary_end_of_the_daemon_has_its_outcome() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let id = daemon.api().create();
+    assert_eq!(daemon.api().exec(&id, "mkfifo go").exit_code, 0);
+    let (command, caller) = start_waiting(&daemon, &id);
+    assert_eq!(daemon.terminate().code, Some(0));
+    // Whether it was told or cut off, it was not answered.
+    let _ = caller.join().expect("the caller");
+
+    let daemon = Daemon::start(&state);
+    assert_eq!(daemon.api().session(&id)["in_flight"][0]["op"], "exec");
+    assert_eq!(daemon.api().exec(&id, "echo later >go").exit_code, 0);
+    let retried = eventually("the command ends", || {
+        let answer = retry(&daemon, &id, &command);
+        (answer.status != 409).then_some(answer)
+    });
+    assert_eq!(retried.expect(200)["stdout"], "begin\nlater\n");
+}

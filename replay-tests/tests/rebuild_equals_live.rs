@@ -16,6 +16,7 @@ use fluxvm_replay_tests::events_of;
 use fluxvm_replay_tests::eventually;
 use fluxvm_replay_tests::fold;
 use fluxvm_replay_tests::open_offline;
+use fluxvm_replay_tests::verified;
 use fluxvm_verify::RecordedEvent;
 use nix::sys::signal::Signal;
 use nix::sys::signal::kill;
@@ -294,4 +295,43 @@ fn the_export_and_the_store_hold_the_same_events() {
         stored.last().expect("events").header.kind.as_str(),
         "host.stopped"
     );
+}
+
+#[test]
+fn an_export_that_is_taken_while_events_are_written_is_whole() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let id = api.create();
+    let writers: Vec<_> = (0..3)
+        .map(|_| {
+            let (api, id) = (api.clone(), id.clone());
+            thread::spawn(move || (0..25).for_each(|_| drop(api.exec(&id, "true"))))
+        })
+        .collect();
+    let mut heads = Vec::new();
+    while heads.is_empty() || writers.iter().any(|writer| !writer.is_finished()) {
+        let events = events_of(&verified_export(api, "/v1/ledger/export"));
+        let of_session = verified_export(api, &format!("{SESSIONS}/{id}/export"));
+        assert!(
+            events_of(&of_session)
+                .iter()
+                .all(|it| it.header.stream.as_str().ends_with(&id))
+        );
+        heads.push(events.len());
+    }
+    writers
+        .into_iter()
+        .for_each(|writer| writer.join().expect("its commands ran"));
+    assert!(
+        heads.is_sorted(),
+        "each holds all of the one before: {heads:?}"
+    );
+}
+
+fn verified_export(api: &Api, path: &str) -> Vec<u8> {
+    let answer = api.get(path);
+    assert_eq!(answer.status, 200);
+    verified(&answer.body);
+    answer.body
 }
