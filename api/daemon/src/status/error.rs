@@ -61,7 +61,6 @@ impl ApiError {
         Self::new(
             StatusCode::NOT_FOUND,
             "not_found",
-        "not_redactable",
             format!("there is nothing at {path}"),
         )
     }
@@ -340,6 +339,7 @@ mod tests {
         "missing_field",
         "not_enforceable",
         "not_found",
+        "not_redactable",
         "operation_in_flight",
         "revision_differs",
         "sandbox_create_failed",
