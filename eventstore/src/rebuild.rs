@@ -1,8 +1,12 @@
 //! Reading the whole ledger at opening, with every link checked.
 //!
-//! A line of three: one thread takes records out of the store, one takes them apart and checks each
-//! by itself (hash, payload), and the caller's holds each against its neighbours and feeds the
-//! observer. Each link can be checked alone because a record names its predecessor's hash.
+//! As many threads as there are cores take stripes of records out of the store, take them apart and
+//! check each by itself (hash, payload). The caller's thread takes the stripes in their order, holds
+//! each event against its neighbours and feeds the observer. A link can be checked alone because a
+//! record names its predecessor's hash.
+//!
+//! Of 2 µs for taking out an event of a kilobyte, 2 µs for checking it and 1 µs for all the rest,
+//! only the last is left in one line.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -35,8 +39,12 @@ use crate::store::Store;
 const PAGE_EVENTS: usize = 512;
 /// A page ends early at so many bytes.
 const PAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How many pages may wait between two threads.
-const PAGES_AHEAD: usize = 4;
+/// How many pages of one thread may wait.
+const PAGES_AHEAD: usize = 2;
+/// How many events one thread takes in a row: enough for finding their place to cost nothing.
+const STRIPE_EVENTS: u64 = 4096;
+/// More threads than this would wait for the one that takes the stripes.
+const THREADS_MAX: usize = 8;
 
 /// What the events come to.
 pub(crate) struct Rebuilt {
@@ -50,8 +58,19 @@ pub(crate) struct Rebuilt {
     pub(crate) chain: KeyChain,
 }
 
-type RecordPage = Vec<(GlobalSeq, Bytes)>;
 type EventPage = Vec<Arc<RecordedEvent>>;
+
+/// What a reading thread passes on.
+enum Part {
+    /// Some events of the stripe, each checked by itself.
+    Events(EventPage),
+    /// The stripe is over.
+    StripeEnd,
+    /// So is the ledger.
+    End,
+}
+
+type PartSender = mpsc::SyncSender<Result<Part, OpenError>>;
 
 /// Reads and checks all events behind the genesis and shows them to the observer.
 ///
@@ -69,18 +88,30 @@ pub(crate) fn rebuild(
         reason: e.to_string(),
     })?;
     let mut fold = Fold::new(genesis.hash(), chain, noted, signed);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let threads = threads.min(THREADS_MAX);
     thread::scope(|scope| {
-        let (record_sender, records) = mpsc::sync_channel(PAGES_AHEAD);
-        let (event_sender, events) = mpsc::sync_channel(PAGES_AHEAD);
-        scope.spawn(move || read_records(store, &record_sender));
-        scope.spawn(move || check_records(&records, blobs, &event_sender));
-        for page in events {
-            let page: EventPage = page?;
-            for event in &page {
-                fold.take(event)?;
-            }
-            if !page.is_empty() {
-                observer(&page);
+        let readers = (0..threads).map(|first| {
+            let (sender, parts) = mpsc::sync_channel(PAGES_AHEAD);
+            scope.spawn(move || read_stripes(store, blobs, (first, threads), &sender));
+            parts
+        });
+        let readers: Vec<mpsc::Receiver<_>> = readers.collect();
+        // Each reader has every so manieth stripe, so that their turns go round.
+        let mut stripes = readers.iter().cycle();
+        let mut stripe = stripes.next();
+        while let Some(parts) = stripe {
+            // A reader that is gone without a word has panicked, which the scope passes on.
+            let Ok(part) = parts.recv() else { break };
+            match part? {
+                Part::Events(page) => {
+                    for event in &page {
+                        fold.take(event)?;
+                    }
+                    observer(&page);
+                }
+                Part::StripeEnd => stripe = stripes.next(),
+                Part::End => break,
             }
         }
         Ok::<(), OpenError>(())
@@ -88,60 +119,86 @@ pub(crate) fn rebuild(
     fold.finish()
 }
 
-fn read_records(store: &dyn Store, pages: &mpsc::SyncSender<Result<RecordPage, OpenError>>) {
-    let mut page = Vec::with_capacity(PAGE_EVENTS);
-    let mut bytes = 0;
-    for record in store.records(Position::START) {
-        match record {
-            Ok((seq, record)) => {
-                bytes += record.len();
-                page.push((seq, record));
-            }
-            Err(e) => {
-                let _ = pages.send(Ok(page));
-                let _ = pages.send(Err(OpenError::Store {
-                    reason: e.to_string(),
-                }));
-                return;
-            }
-        }
-        if page.len() >= PAGE_EVENTS || bytes >= PAGE_BYTES_MAX {
-            bytes = 0;
-            let full = std::mem::replace(&mut page, Vec::with_capacity(PAGE_EVENTS));
-            // Nobody takes pages any more once a fault was found.
-            if pages.send(Ok(full)).is_err() {
-                return;
-            }
-        }
-    }
-    let _ = pages.send(Ok(page));
-}
-
-fn check_records(
-    pages: &mpsc::Receiver<Result<RecordPage, OpenError>>,
+/// Reads the stripes of one thread: the first one and then every so manieth.
+fn read_stripes(
+    store: &dyn Store,
     blobs: &BlobStore,
-    checked: &mpsc::SyncSender<Result<EventPage, OpenError>>,
+    (first, step): (usize, usize),
+    parts: &PartSender,
 ) {
-    for page in pages {
-        let page = page.and_then(|page| check_page(&page, blobs));
-        let failed = page.is_err();
-        if checked.send(page).is_err() || failed {
+    for stripe in (first..).step_by(step) {
+        let stripe = u64::try_from(stripe).unwrap_or(u64::MAX);
+        let after = Position::new(stripe.saturating_mul(STRIPE_EVENTS));
+        let last = match read_stripe(store, blobs, after, parts) {
+            Ok(Stripe::Over) => Ok(Part::StripeEnd),
+            Ok(Stripe::BehindTheEnd) => Ok(Part::End),
+            Ok(Stripe::NotWanted) => return,
+            Err(e) => Err(e),
+        };
+        let is_last = !matches!(last, Ok(Part::StripeEnd));
+        if parts.send(last).is_err() || is_last {
             return;
         }
     }
 }
 
-fn check_page(page: &RecordPage, blobs: &BlobStore) -> Result<EventPage, OpenError> {
-    let check = |(seq, record): &(GlobalSeq, Bytes)| {
-        let seq = *seq;
-        let event =
-            event_of_record(record, blobs).map_err(|reason| OpenError::Damaged { seq, reason })?;
-        match event.seq() == seq {
-            true => Ok(Arc::new(event)),
-            false => Err(damaged(seq, "another event lies in its place")),
+/// How the reading of a stripe ended.
+enum Stripe {
+    Over,
+    /// There is no record in it, and none behind it either.
+    BehindTheEnd,
+    /// Nobody takes events any more, because a fault was found.
+    NotWanted,
+}
+
+/// Reads and checks the records of the stripe behind `after`. Whether one is missing is for the
+/// fold to see.
+fn read_stripe(
+    store: &dyn Store,
+    blobs: &BlobStore,
+    after: Position,
+    parts: &PartSender,
+) -> Result<Stripe, OpenError> {
+    let until = Position::new(after.get().saturating_add(STRIPE_EVENTS));
+    let mut page = Vec::with_capacity(PAGE_EVENTS);
+    let mut bytes = 0;
+    let mut end = Stripe::BehindTheEnd;
+    for record in store.records(after) {
+        let (seq, record) = record.map_err(|e| OpenError::Store {
+            reason: e.to_string(),
+        })?;
+        end = Stripe::Over;
+        if seq.position() > until {
+            break;
         }
-    };
-    page.iter().map(check).collect()
+        let event = check_record(seq, &record, blobs)?;
+        bytes += record.len() + event.payload_bytes().map_or(0, <[u8]>::len);
+        page.push(event);
+        if page.len() >= PAGE_EVENTS || bytes >= PAGE_BYTES_MAX {
+            bytes = 0;
+            let full = std::mem::replace(&mut page, Vec::with_capacity(PAGE_EVENTS));
+            if parts.send(Ok(Part::Events(full))).is_err() {
+                return Ok(Stripe::NotWanted);
+            }
+        }
+    }
+    if !page.is_empty() && parts.send(Ok(Part::Events(page))).is_err() {
+        return Ok(Stripe::NotWanted);
+    }
+    Ok(end)
+}
+
+fn check_record(
+    seq: GlobalSeq,
+    record: &Bytes,
+    blobs: &BlobStore,
+) -> Result<Arc<RecordedEvent>, OpenError> {
+    let event =
+        event_of_record(record, blobs).map_err(|reason| OpenError::Damaged { seq, reason })?;
+    match event.seq() == seq {
+        true => Ok(Arc::new(event)),
+        false => Err(damaged(seq, "another event lies in its place")),
+    }
 }
 
 fn damaged(seq: GlobalSeq, reason: impl Into<String>) -> OpenError {
