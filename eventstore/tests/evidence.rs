@@ -63,11 +63,11 @@ async fn a_blob_that_was_tampered_with_is_found() {
     check(edited, &[FaultCode::BlobDigest]);
 
     let mut without_end = lines.clone();
-    without_end.remove(4);
+    without_end.remove(3);
     check(without_end, &[FaultCode::BlobForm]);
 
     let mut without_start = lines.clone();
-    without_start.remove(3);
+    without_start.remove(2);
     check(without_start, &[FaultCode::BlobForm]);
 
     let mut foreign = lines.clone();

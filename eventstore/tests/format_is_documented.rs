@@ -8,10 +8,16 @@ use std::path::Path;
 /// The files under which no byte may move without a word in the document.
 const SOURCES: [&str; 10] = [
     "eventstore/verify/src/canonical.rs",
+    "eventstore/verify/src/checkpoint.rs",
+    "eventstore/verify/src/evidence.rs",
     "eventstore/verify/src/export.rs",
     "eventstore/verify/src/genesis.rs",
     "eventstore/verify/src/hash.rs",
     "eventstore/verify/src/header.rs",
+    "eventstore/verify/src/merkle.rs",
+    "eventstore/verify/src/note.rs",
+    "eventstore/verify/src/rotation.rs",
+    "eventstore/verify/src/tlog_proof.rs",
     "eventstore/src/head_file.rs",
     "eventstore/src/keys.rs",
     "eventstore/src/record.rs",

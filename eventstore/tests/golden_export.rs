@@ -24,6 +24,8 @@ use support::*;
 use uuid::Uuid;
 
 const GOLDEN: &str = include_str!("golden/format-1.jsonl");
+const GOLDEN_WHOLE: &str = include_str!("golden/format-2-whole.jsonl");
+const GOLDEN_STREAM: &str = include_str!("golden/format-2-stream.jsonl");
 
 /// A private key for tests only.
 const KEY: &str =
@@ -162,4 +164,49 @@ fn the_export_of_release_1_says_what_it_said_then() {
         panic!("no end")
     };
     assert_eq!((end.events, end.head_seq), (4, GlobalSeq::new(4)));
+}
+
+/// The same ledger and more of it: a blob, and a key that is handed on.
+async fn golden_evidence(dir: &std::path::Path) -> [String; 2] {
+    let ledger = golden_ledger(dir).await;
+    let blob = bytes(40, 3);
+    let payload = json!({ "blob": BlobDigest::of(&blob).to_string() });
+    let with_blob = vec![new_event("exec", 1, payload)];
+    let mut third = fixed(3, vec![to("session/0a", Any, with_blob)]);
+    third.attachments = vec![blob];
+    ledger.append(third).await.unwrap();
+    let rotation = KeyRotation {
+        command_id: CommandId::new(Uuid::from_u128(0x0c << 120 | 4)),
+        correlation_id: CorrelationId::new(Uuid::from_u128(0x0d << 120 | 4)),
+        actor: Actor::parse("admin:ops").unwrap(),
+    };
+    ledger.rotate_key(rotation).await.unwrap();
+    let last = vec![new_event("session.delete", 1, json!({}))];
+    let last = fixed(5, vec![to("session/0a", Any, last)]);
+    ledger.append(last).await.unwrap();
+    let stream = ExportScope::Stream(stream("session/0a"));
+    [
+        evidence(&ledger, ExportScope::WholeLedger, Content::WithBlobs).await,
+        evidence(&ledger, stream, Content::WithBlobs).await,
+    ]
+}
+
+#[tokio::test]
+async fn the_same_appends_give_the_same_evidence_as_in_release_2() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = golden_evidence(dir.path()).await;
+    assert_eq!(found, [GOLDEN_WHOLE, GOLDEN_STREAM]);
+}
+
+#[test]
+fn the_evidence_of_release_2_verifies() {
+    for (golden, proofs) in [(GOLDEN_WHOLE, 0), (GOLDEN_STREAM, 6)] {
+        let report = verify(golden);
+        assert!(report.is_clean(), "{:?}", report.faults);
+        assert_eq!(
+            (report.proofs, report.blobs, report.keys.len()),
+            (proofs, 1, 2)
+        );
+        assert_eq!(report.checkpoint.unwrap().size.get(), 7);
+    }
 }

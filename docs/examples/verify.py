@@ -1,0 +1,443 @@
+#!/usr/bin/env python3
+"""Verifies an export of a ledger, written from docs/LEDGER.md alone, with nothing but Python itself.
+
+    verify.py EXPORT [--key VKEY] [--against CHECKPOINT]...
+
+Prints every fault as `line N: code, event SEQ: detail`, then one line that says what was read. Exit
+status 0 where there was no fault, 1 where there was one. It checks payloads, links, tree, proofs,
+signatures and the hand-over of keys. The exact form of each line and the blobs are for the verifier
+of the project to check.
+"""
+import base64, hashlib, json, re, sys
+
+MASK = 0xFFFFFFFF
+IV = (0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19)
+PERMUTATION = (2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)
+COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
+           (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
+
+
+def compress(cv, block, counter, length, flags):
+    """BLAKE3's one building block; the first eight words of what it gives."""
+    m = [int.from_bytes(block[i:i + 4], "little") for i in range(0, 64, 4)]
+    v = list(cv) + list(IV[:4]) + [counter & MASK, counter >> 32, length, flags]
+    for _ in range(7):
+        for i, (a, b, c, d) in enumerate(COLUMNS):
+            for word, r1, r2 in ((m[2 * i], 16, 12), (m[2 * i + 1], 8, 7)):
+                v[a] = (v[a] + v[b] + word) & MASK
+                x = v[d] ^ v[a]
+                v[d] = (x >> r1 | x << 32 - r1) & MASK
+                v[c] = (v[c] + v[d]) & MASK
+                x = v[b] ^ v[c]
+                v[b] = (x >> r2 | x << 32 - r2) & MASK
+        m = [m[p] for p in PERMUTATION]
+    return [v[i] ^ v[i + 8] for i in range(8)]
+
+
+def blake3(data, key=IV, flags=0):
+    def subtree(data, counter):
+        """What is left to compress for these bytes: with the flag 8 if they are all there are."""
+        if len(data) <= 1024:
+            blocks = [data[i:i + 64] for i in range(0, len(data), 64)] or [b""]
+            cv = key
+            for i, block in enumerate(blocks):
+                step = flags | (i == 0) | (2 if i == len(blocks) - 1 else 0)
+                last = (cv, block.ljust(64, b"\0"), counter, len(block), step)
+                cv = compress(*last) if i < len(blocks) - 1 else cv
+            return last
+        left = 1024
+        while left * 2 < len(data):
+            left *= 2
+        both = compress(*subtree(data[:left], counter)), compress(*subtree(data[left:], counter + left // 1024))
+        return key, b"".join(w.to_bytes(4, "little") for cv in both for w in cv), 0, 64, flags | 4
+    cv, block, counter, length, step = subtree(data, 0)
+    return b"".join(w.to_bytes(4, "little") for w in compress(cv, block, counter, length, step | 8))
+
+
+def derive_key(context, data):
+    key = blake3(context.encode(), flags=32)
+    return blake3(data, [int.from_bytes(key[i:i + 4], "little") for i in range(0, 32, 4)], 64)
+
+
+P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D, ROOT = -121665 * pow(121666, -1, 2**255 - 19) % (2**255 - 19), pow(2, (2**255 - 20) // 4, 2**255 - 19)
+
+
+def plus(a, b):
+    """Adds two points of the curve, each as x, y, z and x·y/z."""
+    (x1, y1, z1, t1), (x2, y2, z2, t2) = a, b
+    e, f = (y1 - x1) * (y2 - x2), (y1 + x1) * (y2 + x2)
+    g, h = 2 * t1 * t2 * D, 2 * z1 * z2
+    e, f, g, h = f - e, h - g, h + g, f + e
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def times(n, point):
+    total = (0, 1, 1, 0)
+    while n:
+        total, point, n = plus(total, point) if n & 1 else total, plus(point, point), n >> 1
+    return total
+
+
+def point(data):
+    y, sign = int.from_bytes(data, "little") & (1 << 255) - 1, data[31] >> 7
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    x = x if x * x % P == square else x * ROOT % P
+    if y >= P or x * x % P != square or (x == 0 and sign):
+        raise ValueError("not a point")
+    x = P - x if x & 1 != sign else x
+    return x, y, 1, x * y % P
+
+
+BASE = point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+
+
+def signed_by(public, message, signature):
+    try:
+        a, r, s = point(public), point(signature[:32]), int.from_bytes(signature[32:], "little")
+    except (ValueError, IndexError):
+        return False
+    k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % L
+    (x1, y1, z1, _), (x2, y2, z2, _) = times(s, BASE), plus(r, times(k, a))
+    return len(signature) == 64 and s < L and (x1 * z2 - x2 * z1) % P == 0 == (y1 * z2 - y2 * z1) % P
+
+
+def b64(text):
+    data = base64.b64decode(text, validate=True)
+    if base64.b64encode(data).decode() != text:
+        raise ValueError("not the one form of base64")
+    return data
+
+
+def parse_vkey(text):
+    name, key_id, key = text.split("+", 2)
+    key = b64(key)
+    right = hashlib.sha256(name.encode() + b"\n" + key).digest()[:4].hex()
+    if key[:1] != b"\x01" or len(key) != 33 or key_id != right or not name:
+        raise ValueError("not a verifier key")
+    return name, bytes.fromhex(key_id), key[1:]
+
+
+def parse_note(note):
+    """The text, what it says, and the signatures under it."""
+    text, signatures = note[:note.rindex("\n\n") + 1], note[note.rindex("\n\n") + 2:]
+    origin, size, root, rest = text.split("\n")
+    if rest or not origin or str(int(size)) != size or len(b64(root)) != 32 or (signatures and signatures[-1] != "\n"):
+        raise ValueError("not a checkpoint")
+    found = []
+    for line in signatures.split("\n")[:-1]:
+        dash, name, data = line.split(" ")
+        if dash != "\u2014" or len(b64(data)) < 5:
+            raise ValueError("not a signature")
+        found.append((name, b64(data)[:4], b64(data)[4:]))
+    return text, origin, int(size), b64(root), found
+
+
+def verdict(vkey, text, signatures):
+    name, key_id, public = parse_vkey(vkey)
+    mine = [s for n, i, s in signatures if (n, i) == (name, key_id)]
+    good = all(signed_by(public, text.encode(), s) for s in mine)
+    return "unsigned" if not mine else "signed" if good else "forged"
+
+
+def sha(*parts):
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
+def root_of(parts):
+    """The root over complete parts, each a pair of its size and its root, the largest first."""
+    root = parts[-1][1] if parts else sha()
+    for _, left in reversed(parts[:-1]):
+        root = sha(b"\1", left, root)
+    return root
+
+
+def path_length(index, size):
+    inner = (index ^ size - 1).bit_length()
+    return inner + bin(index >> inner).count("1")
+
+
+def root_of_path(leaf, index, size, path):
+    node, last = leaf, size - 1
+    for sibling in path:
+        if index & 1 or index == last:
+            node = sha(b"\1", sibling, node)
+            while not index & 1 and index:
+                index, last = index >> 1, last >> 1
+        else:
+            node = sha(b"\1", node, sibling)
+        index, last = index >> 1, last >> 1
+    return node
+
+
+def text(value):
+    return len(value.encode()).to_bytes(2, "big") + value.encode()
+
+
+def uuid(value):
+    return bytes.fromhex(value.replace("-", "")) if value else bytes(16)
+
+
+def nanoseconds(time):
+    from datetime import datetime, timezone
+    seconds = datetime.strptime(time[:19], "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+    return int(seconds) * 10**9 + int(time[20:29])
+
+
+def header(e):
+    n = lambda value, size: value.to_bytes(size, "big")
+    return b"".join((b"\1", n(e["seq"], 8), text(e["stream"]), n(e["version"], 8), uuid(e["event_id"]),
+                     text(e["kind"]), n(e["schema"], 2), n(nanoseconds(e["recorded_at"]), 8), text(e["actor"]),
+                     uuid(e["command_id"]), uuid(e["causation_id"]), uuid(e["correlation_id"]),
+                     n(e["payload_bytes"], 4), bytes.fromhex(e["payload_commitment"])))
+
+
+class Verifier:
+    def __init__(self):
+        self.faults, self.line, self.seq, self.ledger, self.last, self.end = [], 0, None, None, None, None
+        self.versions, self.keys, self.parts, self.size, self.broken = {}, [], [], 0, False
+        self.roots, self.signed, self.path, self.pending, self.events, self.seen = {}, {}, [], None, 0, set()
+
+    def fault(self, code, detail=""):
+        self.faults.append((self.line, code, self.seq, detail))
+
+    def take(self, raw):
+        self.line, self.seq = self.line + 1, None
+        if self.end is not None:
+            self.fault("after_end")
+        if not raw.endswith(b"\n"):
+            self.fault("truncated", "the file ends within a line")
+        try:
+            line = json.loads(raw)
+            kind = line["type"]
+            if self.line == 1 and kind != "ledger":
+                self.fault("header_missing")
+            if self.ledger is None and kind != "ledger":
+                return  # Nothing can be said of events without knowing whose they are.
+            if kind != "proof" and self.pending:
+                self.seq, self.pending = self.pending["seq"], None
+                self.fault("proof_missing")
+            if kind not in ("ledger", "event", "proof", "blob", "end"):
+                self.fault("unknown_line")
+            elif kind != "blob":
+                getattr(self, "take_" + kind)(line, raw)
+        except (ValueError, KeyError, TypeError, AttributeError) as e:
+            self.fault("malformed_line", repr(e))
+
+    def take_ledger(self, line, _):
+        data = uuid(line["ledger_id"]) + text(line["origin"])
+        data += nanoseconds(line["created_at"]).to_bytes(8, "big") + text(line["vkey"])
+        genesis = derive_key("fluxvm ledger v1 genesis", data)
+        if genesis.hex() != line["genesis"]:
+            self.fault("genesis_hash")
+        if line["format"] not in (1, 2):
+            self.fault("format_unknown")
+        if self.ledger:
+            return self.fault("header_repeated" if line == self.ledger[0] else "header_foreign")
+        self.ledger, self.keys = (line, genesis), [(0, line["vkey"])]
+        self.whole, self.tree = line["scope"] == "whole ledger", line.get("tree_size")
+        self.roots[0] = sha()
+
+    def take_event(self, e, raw):
+        self.seq, self.events = e["seq"], self.events + 1
+        rotation = (e["stream"], e["kind"]) == ("ledger", "ledger.key_rotated")
+        if not e.get("redacted"):
+            # The payload is what stands between these two in the line, byte for byte.
+            payload = raw[raw.index(b',"payload":') + 11:raw.rindex(b',"salt":"')]
+            if len(payload) != e["payload_bytes"]:
+                self.fault("payload_length")
+            commitment = derive_key("fluxvm ledger v1 payload", bytes.fromhex(e["salt"]) + payload)
+            if commitment.hex() != e["payload_commitment"]:
+                self.fault("payload_commitment")
+        if derive_key("fluxvm ledger v1 event", bytes.fromhex(e["prev"]) + header(e)).hex() != e["hash"]:
+            self.fault("redacted_hash" if e.get("redacted") else "event_hash")
+        guest = not self.whole and self.tree is not None and rotation and e["stream"] != self.ledger[0]["scope"]
+        if not self.whole and not guest and e["stream"] != self.ledger[0]["scope"]:
+            self.fault("stream_foreign")
+        expected = self.last["seq"] + 1 if self.last else 1
+        if e["seq"] < expected:
+            return self.fault("event_repeated" if e["seq"] in self.seen else "seq_order")
+        self.seen.add(e["seq"])
+        if e["seq"] > expected and self.whole:
+            self.fault("seq_gap")
+        if e["seq"] == 1 and e["prev"] != self.ledger[1].hex():
+            self.fault("genesis_link")
+        if self.last and e["seq"] == expected and e["prev"] != self.last["hash"]:
+            self.fault("link_broken")
+        if self.last and e["recorded_at"] < self.last["recorded_at"]:
+            self.fault("time_backwards")
+        if not guest:
+            version = self.versions.get(e["stream"], 0) + 1
+            if e["version"] != version:
+                self.fault("version_gap" if e["version"] > version else "version_repeated")
+            self.versions[e["stream"]] = max(e["version"], version - 1)
+        if self.tree is not None and e["seq"] > self.tree:
+            self.fault("event_unsigned")
+        elif self.tree is not None and not self.whole:
+            self.pending = e
+        self.broken |= self.size + 1 != e["seq"]
+        if rotation:
+            self.rotate(e)
+        if not self.broken:
+            self.parts.append((1, sha(b"\0", bytes.fromhex(e["hash"]))))
+            while len(self.parts) > 1 and self.parts[-1][0] == self.parts[-2][0]:
+                (n, right), (_, left) = self.parts.pop(), self.parts.pop()
+                self.parts.append((2 * n, sha(b"\1", left, right)))
+            self.size += 1
+            if self.size in self.wanted or self.size == self.tree:
+                self.roots[self.size] = root_of(self.parts)
+        self.last = e
+
+    def rotate(self, e):
+        old = self.keys[-1][1]
+        try:
+            p = e["payload"]
+            if set(p) != {"checkpoint", "new_vkey", "old_vkey", "signature"} or e["schema"] != 1:
+                raise ValueError
+            if p["old_vkey"] != old:
+                return self.fault("rotation_key")
+            new = parse_vkey(p["new_vkey"])
+            if new[0] != self.ledger[0]["origin"] or p["new_vkey"] == old:
+                raise ValueError
+            message = f"fluxvm ledger v1 rotation\n{self.ledger[0]['ledger_id']}\n{p['new_vkey']}\n"
+        except (ValueError, TypeError):
+            return self.fault("rotation_form")
+        try:
+            if not signed_by(parse_vkey(old)[2], message.encode(), b64(p["signature"])):
+                return self.fault("rotation_signature")
+        except ValueError:
+            return self.fault("rotation_signature")
+        try:
+            note, origin, size, root, signatures = parse_note(p["checkpoint"])
+            if origin != new[0] or size != e["seq"] - 1 or verdict(old, note, signatures) != "signed":
+                raise ValueError
+        except ValueError:
+            return self.fault("rotation_seal")
+        self.keys.append((e["seq"], p["new_vkey"]))
+        if not self.forked(size, root) and not self.broken and root_of(self.parts) != root:
+            self.fault("history_rewritten")
+
+    def take_proof(self, line, _):
+        e, self.pending = self.pending, None
+        if e is None:
+            return self.fault("proof_foreign")
+        self.seq = e["seq"]
+        if line["seq"] != e["seq"]:
+            return self.fault("proof_foreign")
+        given, length = [bytes.fromhex(h) for h in line["path"]], path_length(e["seq"] - 1, self.tree)
+        shared = length - len(given)
+        if shared < 0 or shared > len(self.path) or len(given) and len(self.path) > shared >= 0 \
+                and given[-1] == self.path[len(self.path) - shared - 1]:
+            return self.fault("proof_form")
+        self.path = given + self.path[len(self.path) - shared:]
+        leaf = sha(b"\0", bytes.fromhex(e["hash"]))
+        if root_of_path(leaf, e["seq"] - 1, self.tree, self.path).hex() != self.ledger[0]["tree_root"]:
+            self.fault("proof_invalid")
+
+    def take_end(self, line, _):
+        self.end = line
+        if line["events"] != self.events:
+            self.fault("end_count")
+        head = (self.last["seq"], self.last["hash"]) if self.last else (None, self.ledger and self.ledger[1].hex())
+        if (line["head_seq"], line["head_hash"]) != head:
+            self.fault("end_head")
+        note, tree = line.get("checkpoint"), self.ledger and self.tree
+        if note is None:
+            if self.ledger and (tree is not None or self.key):
+                self.fault("checkpoint_missing")
+            return
+        read = self.read(note)
+        if not read:
+            return
+        body, size, root, signatures = read
+        if size != tree:
+            self.fault("checkpoint_size")
+        elif root.hex() != self.ledger[0]["tree_root"]:
+            self.fault("checkpoint_root")
+        if self.whole and not self.broken:
+            if tree not in self.roots:
+                self.fault("checkpoint_beyond")
+            elif self.roots[tree].hex() != self.ledger[0]["tree_root"]:
+                self.fault("tree_root")
+        if self.judge(body, size, signatures):
+            self.forked(size, root)
+
+    def read(self, note):
+        try:
+            body, origin, size, root, signatures = parse_note(note)
+        except ValueError:
+            return self.fault("checkpoint_form")
+        if origin != self.ledger[0]["origin"]:
+            return self.fault("checkpoint_origin")
+        return body, size, root, signatures
+
+    def judge(self, body, size, signatures):
+        try:
+            all_keys = [(start, verdict(key, body, signatures)) for start, key in self.keys]
+        except ValueError:
+            return self.fault("key_form")
+        own = [v for start, v in all_keys if start <= size][-1]
+        other = any(v == "signed" for _, v in all_keys)
+        if own != "signed":
+            self.fault("checkpoint_signature" if own == "forged" else "checkpoint_key" if other else "checkpoint_unsigned")
+        return own == "signed"
+
+    def forked(self, size, root):
+        if self.signed.setdefault(size, root) != root:
+            self.fault("checkpoint_fork")
+            return True
+
+    def hold(self, note):
+        read = self.read(note) if self.ledger else None
+        if not read or not self.judge(read[0], read[1], read[3]) or self.forked(read[1], read[2]):
+            return
+        _, size, root, _ = read
+        if not self.whole:
+            if self.tree != size:
+                self.fault("against_unproven")
+            elif root.hex() != self.ledger[0]["tree_root"]:
+                self.fault("history_rewritten")
+        elif size in self.roots:
+            if self.roots[size] != root:
+                self.fault("history_rewritten")
+        elif not self.broken or (self.last["seq"] if self.last else 0) < size:
+            self.fault("tail_missing")
+
+
+def verify(lines, key=None, against=()):
+    v = Verifier()
+    v.key, v.wanted = key, {int(n.split("\n")[1]) for n in against if re.match(r"[^\n]+\n\d+\n", n)}
+    for raw in lines:
+        v.take(raw)
+    v.line, v.seq = v.line + 1, None
+    if v.line == 1:
+        v.fault("header_missing", "the file is empty")
+    if v.pending:
+        v.fault("proof_missing")
+    if v.end is None:
+        v.fault("truncated", "there is no last line")
+    for note in against:
+        v.hold(note)
+    if key and key not in [k for _, k in v.keys]:
+        v.fault("key_unexpected")
+    return v
+
+
+def main(arguments):
+    path, key, against = arguments[0], None, []
+    for option, value in zip(arguments[1::2], arguments[2::2]):
+        if option == "--key":
+            key = value
+        else:
+            against.append(open(value, encoding="utf-8", newline="").read())
+    with open(path, "rb") as file:
+        v = verify(file, key, against)
+    for line, code, seq, detail in v.faults:
+        print(f"line {line}: {code}" + (f", event {seq}" if seq else "") + (f": {detail}" if detail else ""))
+    print(f"{v.events} events, {len(v.faults)} faults")
+    return 1 if v.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
