@@ -135,8 +135,7 @@ async fn open_loop(folder: &Path, per_second: usize, count: usize) -> Vec<Durati
         task.await.expect("a writer");
     }
     ledger.close().await;
-    let samples = std::mem::take(&mut *samples.lock().expect("no writer failed"));
-    samples
+    std::mem::take(&mut *samples.lock().expect("no writer failed"))
 }
 
 /// Opens the ledger again: every hash is checked and every event folded.
