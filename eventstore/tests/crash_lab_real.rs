@@ -76,6 +76,8 @@ fn child_that_is_recorded_opening() {
     for round in 0..4 {
         let ledger = open(root);
         runtime().block_on(workload::run(&ledger, 6, seed() + 50 * round, answer));
+        // The next opening writes the store anew.
+        runtime().block_on(workload::erase(&ledger, 1 + round, answer));
         runtime().block_on(ledger.close());
     }
 }
@@ -115,6 +117,7 @@ fn child_that_is_recorded_with_an_archive() {
             seed() + 50 * round,
             answer,
         ));
+        runtime().block_on(workload::erase(&ledger, 1 + round, answer));
         runtime().block_on(ledger.close());
     }
 }

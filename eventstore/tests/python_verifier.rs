@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::print_stderr,
     reason = "a test may fail loudly"
 )]
 

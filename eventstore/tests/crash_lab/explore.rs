@@ -26,6 +26,7 @@ pub struct Answered {
     /// By sequence number: hash and command.
     events: BTreeMap<u64, (String, String)>,
     blobs: Vec<BlobDigest>,
+    erased: Vec<usize>,
 }
 
 impl Answered {
@@ -37,6 +38,7 @@ impl Answered {
                     let fact = (hash.to_owned(), command.to_owned());
                     self.events.insert(seq.parse().unwrap(), fact);
                 }
+                ["erased", seq] => self.erased.push(seq.parse().unwrap()),
                 ["blob", digest] => self.blobs.push(digest.parse().unwrap()),
                 _ => panic!("not an answer: {line}"),
             }
@@ -66,6 +68,11 @@ impl Answered {
             let next = later.events.get(&(last.seq().get() + 1));
             if next.is_some_and(|(_, of)| *of == command) {
                 return Err(format!("the append of event {} is torn", last.seq()));
+            }
+        }
+        for seq in &self.erased {
+            if events[seq - 1].payload != Payload::Redacted {
+                return Err(format!("event {seq} was erased and is back"));
             }
         }
         for digest in &self.blobs {

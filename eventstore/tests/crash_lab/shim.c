@@ -48,6 +48,23 @@ static int is_below(const char *path)
 	       (path[root_length] == '/' || path[root_length] == 0);
 }
 
+/* The absolute path of one that is relative to a folder. */
+static const char *absolute(int dir, const char *path, char *into)
+{
+	char link[64];
+	ssize_t length;
+	size_t rest = strlen(path);
+	if (trace < 0 || path[0] == '/' || dir == AT_FDCWD)
+		return path;
+	snprintf(link, sizeof link, "/proc/self/fd/%d", dir);
+	length = readlink(link, into, 4095);
+	if (length < 0 || (size_t)length + 1 + rest > 4095)
+		return path;
+	into[length] = '/';
+	memcpy(into + length + 1, path, rest + 1);
+	return into;
+}
+
 /* Whether the descriptor is a file or folder below the root, and which. */
 static int is_watched(int fd, struct stat *about, char *path)
 {
@@ -95,11 +112,12 @@ static void record_path(uint8_t kind, const char *a, const char *b)
 	record(kind, 0, 0, a, strlen(a), b ? b : "", b ? strlen(b) : 0);
 }
 
-/* Only absolute paths are seen: the ledger under test is given one. */
 static int open_any(int dir, const char *path, int flags, mode_t mode)
 {
 	struct stat about;
+	char whole[4096];
 	int existed, fd;
+	path = absolute(dir, path, whole);
 	if (trace < 0 || !is_below(path) || !(flags & (O_CREAT | O_TRUNC)))
 		return (int)syscall(SYS_openat, dir, path, flags, mode);
 	pthread_mutex_lock(&lock);
@@ -268,9 +286,12 @@ int linkat(int from_dir, const char *from, int to_dir, const char *to, int flags
 
 static int remove_any(int dir, const char *path, int flags)
 {
+	char whole[4096];
+	path = absolute(dir, path, whole);
 	TWO_PATHS(REMOVE, (int)syscall(SYS_unlinkat, dir, path, flags), path, path)
 }
 
+int rmdir(const char *path) { return remove_any(AT_FDCWD, path, AT_REMOVEDIR); }
 int unlink(const char *path) { return remove_any(AT_FDCWD, path, 0); }
 int unlinkat(int dir, const char *path, int flags) { return remove_any(dir, path, flags); }
 

@@ -67,30 +67,36 @@ pub struct Image {
 }
 
 /// A disk in the middle of a run: what is safe, and what is on its way.
-#[derive(Default)]
 pub struct Disk {
-    names: Names,
-    /// The names as the running process sees them.
-    live: BTreeMap<String, u64>,
-    /// Changes that no sync of their folder has followed, each with that folder.
-    pending_names: Vec<(String, NameChange)>,
+    /// By the number of the folder; the watched one is the first.
+    folders: Vec<Folder>,
     inodes: BTreeMap<u64, Inode>,
 }
 
-#[derive(Clone)]
-struct Names {
-    dirs: BTreeSet<String>,
-    files: BTreeMap<String, u64>,
+/// The names in a folder. A folder that gets another name keeps them.
+#[derive(Default)]
+struct Folder {
+    safe: Entries,
+    /// Changes that no sync of the folder has followed.
+    pending: Vec<NameChange>,
+    /// The names as the running process sees them.
+    live: Entries,
 }
 
-impl Default for Names {
-    fn default() -> Names {
-        Names {
-            // The watched folder was there before everything.
-            dirs: BTreeSet::from([String::new()]),
-            files: BTreeMap::new(),
-        }
-    }
+type Entries = BTreeMap<String, Entry>;
+
+#[derive(Clone, Copy)]
+enum Entry {
+    File(u64),
+    Folder(usize),
+}
+
+#[derive(Clone)]
+enum NameChange {
+    Insert(String, Entry),
+    Remove(String),
+    /// Within the folder.
+    Move(String, String, Entry),
 }
 
 #[derive(Default)]
@@ -99,19 +105,18 @@ struct Inode {
     pending: Vec<Change>,
 }
 
-/// One change in one folder.
-#[derive(Clone)]
-enum NameChange {
-    MakeDir(String),
-    Insert(String, u64),
-    Remove(String),
-    /// Within the folder.
-    Move(String, String, u64),
-}
-
 enum Change {
     Write(usize, Vec<u8>),
     Truncate(usize),
+}
+
+impl Default for Disk {
+    fn default() -> Disk {
+        Disk {
+            folders: vec![Folder::default()],
+            inodes: BTreeMap::new(),
+        }
+    }
 }
 
 impl Disk {
@@ -131,123 +136,137 @@ impl Disk {
             }
             Op::SyncFile { inode } => self.inodes.entry(*inode).or_default().sync(),
             Op::SyncDir { path } => {
-                let pending = std::mem::take(&mut self.pending_names);
-                let (synced, kept) = pending.into_iter().partition(|(dir, _)| dir == path);
-                self.pending_names = kept;
-                let synced: Vec<(String, NameChange)> = synced;
-                synced
-                    .iter()
-                    .for_each(|(_, change)| self.names.apply(change));
+                let folder = self.folder(path);
+                self.folders[folder].sync();
             }
             Op::Answer { .. } => {}
-            Op::MakeDir { path } => self.change_names(path, NameChange::MakeDir(path.clone())),
-            Op::Create { path, inode } => {
-                self.live.insert(path.clone(), *inode);
-                self.change_names(path, NameChange::Insert(path.clone(), *inode));
+            Op::MakeDir { path } => {
+                self.folders.push(Folder::default());
+                self.insert(path, Entry::Folder(self.folders.len() - 1));
             }
-            Op::Remove { path } => {
-                self.live.remove(path);
-                self.change_names(path, NameChange::Remove(path.clone()));
-            }
+            Op::Create { path, inode } => self.insert(path, Entry::File(*inode)),
+            Op::Remove { path } => self.remove(path),
             Op::Link { from, to } => {
-                let inode = self.live[from];
-                self.live.insert(to.clone(), inode);
-                self.change_names(to, NameChange::Insert(to.clone(), inode));
+                let entry = self.entry(from);
+                self.insert(to, entry);
             }
             Op::Rename { from, to } => self.rename(from, to),
         }
     }
 
     fn rename(&mut self, from: &str, to: &str) {
-        let inode = self.live.remove(from).unwrap();
-        self.live.insert(to.to_owned(), inode);
+        let entry = self.entry(from);
         if folder_of(from) == folder_of(to) {
-            let change = NameChange::Move(from.to_owned(), to.to_owned(), inode);
-            self.change_names(to, change);
+            let folder = self.folder(&folder_of(to));
+            let change = NameChange::Move(name_of(from), name_of(to), entry);
+            self.folders[folder].change(change);
         } else {
             // Each folder keeps its own half, and the loss of power may keep just one.
-            self.change_names(to, NameChange::Insert(to.to_owned(), inode));
-            self.change_names(from, NameChange::Remove(from.to_owned()));
+            self.insert(to, entry);
+            self.remove(from);
         }
     }
 
-    fn change_names(&mut self, path: &str, change: NameChange) {
-        self.pending_names.push((folder_of(path), change));
+    fn insert(&mut self, path: &str, entry: Entry) {
+        let folder = self.folder(&folder_of(path));
+        self.folders[folder].change(NameChange::Insert(name_of(path), entry));
     }
 
-    /// Whether the models differ at this point.
-    pub fn has_pending(&self) -> bool {
-        !self.pending_names.is_empty()
-            || self.inodes.values().any(|inode| !inode.pending.is_empty())
+    fn remove(&mut self, path: &str) {
+        let folder = self.folder(&folder_of(path));
+        self.folders[folder].change(NameChange::Remove(name_of(path)));
+    }
+
+    /// The number of the folder that the process sees under this path.
+    fn folder(&self, path: &str) -> usize {
+        let names = path.split('/').filter(|name| !name.is_empty());
+        names.fold(0, |folder, name| {
+            match self.folders[folder].live.get(name) {
+                Some(Entry::Folder(number)) => *number,
+                _ => panic!("there is no folder {path}"),
+            }
+        })
+    }
+
+    fn entry(&self, path: &str) -> Entry {
+        let folder = &self.folders[self.folder(&folder_of(path))];
+        *folder
+            .live
+            .get(&name_of(path))
+            .unwrap_or_else(|| panic!("there is no {path}"))
     }
 
     /// What the disk may hold if the power went now.
     pub fn image(&self, model: Model, random: &mut Random) -> Image {
-        let mut names = self.names.clone();
-        for dir in self.pending_dirs() {
-            let changes = self.pending_names.iter().filter(|(of, _)| *of == dir);
-            let kept = match model {
-                Model::KeepAll => usize::MAX,
-                Model::DropUnsynced => 0,
-                Model::RandomPieces(_) => random.below(changes.clone().count() + 1),
-            };
-            changes
-                .take(kept)
-                .for_each(|(_, change)| names.apply(change));
-        }
-        names.drop_unreachable();
-        let empty = Inode::default();
-        let files = names.files.iter().map(|(path, inode)| {
-            let inode = self.inodes.get(inode).unwrap_or(&empty);
-            (path.clone(), inode.image(model, random))
-        });
-        Image {
-            files: files.collect(),
-            dirs: names.dirs,
-        }
+        let mut image = Image::default();
+        self.lay_down(0, "", model, random, &mut image);
+        image
     }
 
-    /// The folders with changes, those that were changed first coming first.
-    fn pending_dirs(&self) -> Vec<String> {
-        let mut dirs: Vec<String> = Vec::new();
-        for (dir, _) in &self.pending_names {
-            if !dirs.contains(dir) {
-                dirs.push(dir.clone());
+    fn lay_down(
+        &self,
+        number: usize,
+        path: &str,
+        model: Model,
+        random: &mut Random,
+        image: &mut Image,
+    ) {
+        image.dirs.insert(path.to_owned());
+        let empty = Inode::default();
+        for (name, entry) in self.folders[number].image(model, random) {
+            let path = match path {
+                "" => name,
+                path => format!("{path}/{name}"),
+            };
+            match entry {
+                Entry::Folder(number) => self.lay_down(number, &path, model, random, image),
+                Entry::File(inode) => {
+                    let inode = self.inodes.get(&inode).unwrap_or(&empty);
+                    image.files.insert(path, inode.image(model, random));
+                }
             }
         }
-        dirs
     }
 }
 
-impl Names {
-    /// A file is gone with its folder, and a folder with the one that it lies in.
-    fn drop_unreachable(&mut self) {
-        let mut reachable = BTreeSet::from([String::new()]);
-        for dir in &self.dirs {
-            // A folder's name sorts before the names of what lies in it.
-            if reachable.contains(&folder_of(dir)) {
-                reachable.insert(dir.clone());
-            }
-        }
-        self.dirs = reachable;
-        self.files
-            .retain(|path, _| self.dirs.contains(&folder_of(path)));
+impl Folder {
+    fn change(&mut self, change: NameChange) {
+        change.apply(&mut self.live);
+        self.pending.push(change);
     }
 
-    fn apply(&mut self, change: &NameChange) {
-        match change {
-            NameChange::MakeDir(path) => {
-                self.dirs.insert(path.clone());
+    fn sync(&mut self) {
+        for change in std::mem::take(&mut self.pending) {
+            change.apply(&mut self.safe);
+        }
+    }
+
+    fn image(&self, model: Model, random: &mut Random) -> Entries {
+        let kept = match model {
+            Model::KeepAll => self.pending.len(),
+            Model::DropUnsynced => 0,
+            Model::RandomPieces(_) => random.below(self.pending.len() + 1),
+        };
+        let mut entries = self.safe.clone();
+        self.pending[..kept]
+            .iter()
+            .for_each(|change| change.apply(&mut entries));
+        entries
+    }
+}
+
+impl NameChange {
+    fn apply(&self, entries: &mut Entries) {
+        match self {
+            NameChange::Insert(name, entry) => {
+                entries.insert(name.clone(), *entry);
             }
-            NameChange::Insert(path, inode) => {
-                self.files.insert(path.clone(), *inode);
+            NameChange::Remove(name) => {
+                entries.remove(name);
             }
-            NameChange::Remove(path) => {
-                self.files.remove(path);
-            }
-            NameChange::Move(from, to, inode) => {
-                self.files.remove(from);
-                self.files.insert(to.clone(), *inode);
+            NameChange::Move(from, to, entry) => {
+                entries.remove(from);
+                entries.insert(to.clone(), *entry);
             }
         }
     }
@@ -331,4 +350,10 @@ impl Change {
 pub fn folder_of(path: &str) -> String {
     path.rsplit_once('/')
         .map_or(String::new(), |(folder, _)| folder.to_owned())
+}
+
+fn name_of(path: &str) -> String {
+    path.rsplit_once('/')
+        .map_or(path, |(_, name)| name)
+        .to_owned()
 }

@@ -1,11 +1,14 @@
 //! What the ledger is busy with while it is recorded.
 
+use std::sync::Arc;
+
 use fluxvm_eventstore::*;
 use serde_json::json;
 
 use super::Random;
 use crate::support::append;
 use crate::support::bytes;
+use crate::support::one;
 use crate::support::to;
 
 const WRITERS: u64 = 3;
@@ -66,12 +69,28 @@ async fn one_append(ledger: &Ledger, writer: u64, random: &mut Random) -> Option
         .iter()
         .map(|b| BlobDigest::of(b))
         .collect();
-    let command = append.command_id;
     let events = ledger.append(append).await.ok()?;
-    let events = events.iter();
-    let mut facts: String = events
-        .map(|event| format!("event {} {} {command}\n", event.seq(), event.hash))
-        .collect();
+    let mut facts = facts_of(&events);
     facts.extend(attached.iter().map(|digest| format!("blob {digest}\n")));
     Some(facts)
+}
+
+fn facts_of(events: &Appended) -> String {
+    let fact = |event: &Arc<RecordedEvent>| {
+        let command = event.header.command_id;
+        format!("event {} {} {command}\n", event.seq(), event.hash)
+    };
+    events.iter().map(fact).collect()
+}
+
+/// Erases one event, and adds the fact `erased <seq>`.
+pub async fn erase(ledger: &Ledger, seq: u64, answered: impl Fn(String)) {
+    let redaction = Redaction {
+        seqs: vec![GlobalSeq::new(seq).unwrap()],
+        looked_until: ledger.head().position,
+        blobs: vec![],
+        append: one("host", seq),
+    };
+    let events = ledger.redact(redaction).await.unwrap();
+    answered(format!("{}erased {seq}\n", facts_of(&events)));
 }
