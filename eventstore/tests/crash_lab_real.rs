@@ -59,7 +59,8 @@ fn child_that_is_recorded() {
     }
 }
 
-/// Not a test by itself: the same with many openings and little in between.
+/// Not a test by itself: the same with many openings and little in between. Each time something is
+/// erased, so that the next opening writes the store anew.
 #[test]
 fn child_that_is_recorded_opening() {
     let Ok(root) = std::env::var(shim::ROOT) else {
@@ -76,7 +77,6 @@ fn child_that_is_recorded_opening() {
     for round in 0..4 {
         let ledger = open(root);
         runtime().block_on(workload::run(&ledger, 6, seed() + 50 * round, answer));
-        // The next opening writes the store anew.
         runtime().block_on(workload::erase(&ledger, 1 + round, answer));
         runtime().block_on(ledger.close());
     }
@@ -212,7 +212,8 @@ fn no_loss_of_power_while_the_real_store_is_founded_opened_or_closed_keeps_it_sh
     };
     let child = "child_that_is_recorded_opening";
     let ops = shim::record(&shim, child, &dir.path().join("run"), None);
-    let step = if images(IMAGES) > IMAGES { 1 } else { 5 };
+    // In the long run that is every point there is.
+    let step = ops.len().div_ceil(images(IMAGES) / 5);
     let points: Vec<usize> = every(&ops).into_iter().step_by(step).collect();
     let findings = explore(
         "real store, opened and closed",
