@@ -5,6 +5,8 @@ use std::rc::Rc;
 
 use crate::auth::Bootstrap;
 use crate::exec::Registry;
+use crate::handlers::Handlers;
+use crate::identity::Repair;
 use crate::routes::HookLog;
 use crate::settings::Settings;
 
@@ -16,4 +18,7 @@ pub(crate) struct App {
     pub(crate) hook_log: RefCell<HookLog>,
     pub(crate) registry: Rc<Registry>,
     pub(crate) image_env_keys: usize,
+    pub(crate) handlers: Handlers,
+    /// What identity repair did, once it ran.
+    pub(crate) repair: RefCell<Option<Repair>>,
 }

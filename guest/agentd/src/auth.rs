@@ -7,6 +7,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use agentd_protocol::AgentToken;
+use agentd_protocol::IdentityPair;
 use agentd_protocol::RunHookPayload;
 use hyper::HeaderMap;
 use hyper::header::AUTHORIZATION;
@@ -17,6 +18,34 @@ use subtle::ConstantTimeEq;
 struct Installed {
     token: AgentToken,
     env: BTreeMap<String, String>,
+    identity: Option<TunnelIdentity>,
+}
+
+/// The keys of verified tunnels: the guest's secret, and the one host that it is for.
+#[derive(Clone)]
+pub(crate) struct TunnelIdentity {
+    pub(crate) seed: [u8; 32],
+    pub(crate) host_public_key: [u8; 32],
+}
+
+impl std::fmt::Debug for TunnelIdentity {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("TunnelIdentity(…)")
+    }
+}
+
+impl TunnelIdentity {
+    /// Decodes a pair whose shape was checked when it was parsed.
+    fn decode(pair: &IdentityPair) -> Option<Self> {
+        let key = |text: &str| -> Option<[u8; 32]> {
+            let bytes = base64_simd::STANDARD.decode_to_vec(text.as_bytes()).ok()?;
+            bytes.try_into().ok()
+        };
+        Some(Self {
+            seed: key(&pair.seed)?,
+            host_public_key: key(&pair.host_public_key)?,
+        })
+    }
 }
 
 /// The launch of this guest, once there was one.
@@ -48,7 +77,7 @@ pub(crate) enum Access {
 }
 
 impl Bootstrap {
-    /// Installs a launch if there was none: token and environment at once, or neither.
+    /// Installs a launch if there was none: token, environment and identity at once, or none.
     pub(crate) fn install(&self, payload: RunHookPayload) -> Launch {
         if let Some(installed) = self.installed.get() {
             let same = same(
@@ -64,6 +93,7 @@ impl Bootstrap {
         let installed = Installed {
             token: payload.agent_token,
             env: payload.env,
+            identity: payload.identity.as_ref().and_then(TunnelIdentity::decode),
         };
         match self.installed.set(installed) {
             Ok(()) => Launch::Won,
@@ -79,6 +109,11 @@ impl Bootstrap {
     /// The launch's variables.
     pub(crate) fn env(&self) -> Option<&BTreeMap<String, String>> {
         self.installed.get().map(|installed| &installed.env)
+    }
+
+    /// The launch's keys for verified tunnels.
+    pub(crate) fn tunnel_identity(&self) -> Option<TunnelIdentity> {
+        self.installed.get()?.identity.clone()
     }
 
     /// Judges a request by its head alone.

@@ -11,14 +11,20 @@
 mod app;
 mod auth;
 mod body;
+mod capabilities;
 mod exec;
 mod files;
+mod handlers;
+mod identity;
+mod image_user;
 mod respond;
 mod routes;
 mod server;
 mod settings;
 mod supervise;
+mod tunnel;
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
@@ -32,8 +38,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::app::App;
 use crate::auth::Bootstrap;
+use crate::exec::Drivers;
 use crate::exec::ImageEnvironment;
 use crate::exec::Registry;
+use crate::handlers::Handlers;
 use crate::server::Listener;
 use crate::settings::Settings;
 use crate::supervise::Reaper;
@@ -53,6 +61,8 @@ const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 enum StartupError {
     #[error(transparent)]
     Settings(#[from] settings::SettingsError),
+    #[error("rights cannot be taken from commands: {0}")]
+    Capabilities(#[from] capabilities::DropError),
     #[error("{what}: {source}")]
     System {
         what: &'static str,
@@ -61,6 +71,31 @@ enum StartupError {
 }
 
 fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        None => serve_guest(),
+        Some("--capture-image-user") => build_step(image_user::capture),
+        Some("--seal-image-user") => build_step(image_user::seal),
+        Some(other) => {
+            log_to_stdout("info");
+            tracing::error!(argument = other, "there is no such argument");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A step of an image's build: done, or the build fails.
+fn build_step(step: impl FnOnce(&Path) -> std::io::Result<()>) -> ExitCode {
+    log_to_stdout("info");
+    match step(image_user::RECORD.as_ref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the image's user cannot be kept");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_guest() -> ExitCode {
     let settings = Settings::from_environment();
     log_to_stdout(
         settings
@@ -80,6 +115,13 @@ fn main() -> ExitCode {
 fn run(settings: Settings) -> Result<(), StartupError> {
     for warning in &settings.warnings {
         tracing::warn!("{warning}; the default applies");
+    }
+    match &settings.default_user {
+        settings::DefaultUser::Daemon => {}
+        user => tracing::info!(?user, "starts without a user run as the image's"),
+    }
+    if settings.drop_capabilities {
+        capabilities::drop_inherited()?;
     }
     let system = |what| move |source| StartupError::System { what, source };
     // Orphans come here even where this is not PID 1, so that they can be reaped.
@@ -113,7 +155,9 @@ async fn serve(
     tokio::task::spawn_local(Rc::clone(&reaper).run(signal(SignalKind::child())?));
     let image = ImageEnvironment::snapshot();
     let image_env_keys = image.len();
-    let registry = Rc::new(Registry::new(Rc::clone(&settings), image, context, reaper));
+    let drivers = Rc::new(Drivers { context, reaper });
+    let handlers = Handlers::new(settings.hook_handler_timeout, Rc::clone(&drivers));
+    let registry = Rc::new(Registry::new(Rc::clone(&settings), image, drivers));
     tokio::task::spawn_local(Rc::clone(&registry).collect_for_ever());
     let app = Rc::new(App {
         settings,
@@ -121,6 +165,8 @@ async fn serve(
         hook_log: Default::default(),
         registry,
         image_env_keys,
+        handlers,
+        repair: Default::default(),
     });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -23,6 +23,7 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpListener;
 use tokio::net::UnixListener;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 use tokio::sync::watch;
 
@@ -47,9 +48,13 @@ pub(crate) enum Listener {
     Tcp(TcpListener),
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// A connection's place among those that are served at once. A tunnel keeps it past the request
+/// that asked for the tunnel.
+pub(crate) type Slot = OwnedSemaphorePermit;
 
 impl Listener {
     /// Opens or takes over the socket.
@@ -107,8 +112,7 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
             };
             let (app, ending) = (Rc::clone(&app), ending_seen.clone());
             tokio::task::spawn_local(async move {
-                serve_connection(app, stream, ending).await;
-                drop(slot);
+                serve_connection(app, Rc::new(slot), stream, ending).await;
             });
         }
     };
@@ -130,18 +134,20 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
 
 async fn serve_connection(
     app: Rc<App>,
+    slot: Rc<Slot>,
     stream: Box<dyn Stream>,
     mut ending: watch::Receiver<bool>,
 ) {
     let service = service_fn(move |request| {
-        let app = Rc::clone(&app);
-        async move { Ok::<_, std::convert::Infallible>(routes::answer(app, request).await) }
+        let (app, slot) = (Rc::clone(&app), Rc::clone(&slot));
+        async move { Ok::<_, std::convert::Infallible>(routes::answer(app, slot, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_DEADLINE)
         .max_buf_size(CONNECTION_BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {
         served = connection.as_mut() => served,

@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use agentd_protocol::limits;
 
+use crate::image_user;
+use crate::image_user::ImageUser;
+
 /// Where the daemon listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listen {
@@ -16,6 +19,20 @@ pub(crate) enum Listen {
     Port(u16),
     /// On a listening socket that it inherited under this descriptor.
     Inherited(i32),
+}
+
+/// Who runs a start that names no user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum DefaultUser {
+    /// The daemon's own user.
+    #[default]
+    Daemon,
+    /// A name or a number that has a row among the guest's users.
+    Named(String),
+    /// The user that the image was built to run as.
+    Captured(ImageUser),
+    /// It was to be kept from the build, and what was kept is broken.
+    Broken(String),
 }
 
 /// Everything that can be set from outside.
@@ -31,7 +48,10 @@ pub(crate) struct Settings {
     pub(crate) sse_keepalive: Duration,
     pub(crate) disk_reserve_bytes: u64,
     pub(crate) stdin_write_bytes_max: u64,
-    pub(crate) default_user: Option<String>,
+    pub(crate) default_user: DefaultUser,
+    pub(crate) repair_identity: bool,
+    pub(crate) drop_capabilities: bool,
+    pub(crate) hook_handler_timeout: Duration,
     pub(crate) kill_grace: Duration,
     /// What could not be read, for the log.
     pub(crate) warnings: Vec<String>,
@@ -62,7 +82,10 @@ impl Default for Settings {
             sse_keepalive: limits::SSE_KEEPALIVE,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES,
             stdin_write_bytes_max: limits::STDIN_WRITE_BYTES_MAX,
-            default_user: None,
+            default_user: DefaultUser::Daemon,
+            repair_identity: true,
+            drop_capabilities: false,
+            hook_handler_timeout: limits::HOOK_HANDLER_TIMEOUT,
             kill_grace: limits::KILL_GRACE,
             warnings: Vec::new(),
         }
@@ -77,8 +100,10 @@ impl Settings {
 
     /// Reads variables through `lookup`.
     fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
-        refuse_unkept_promises(&lookup)?;
-        let mut settings = Self::default();
+        let mut settings = Self {
+            drop_capabilities: drop_capabilities(&lookup)?,
+            ..Self::default()
+        };
         let mut warnings = Vec::new();
         let mut number = |name: &str, least: u64, target: &mut u64| {
             let Some(text) = lookup(name) else { return };
@@ -119,6 +144,15 @@ impl Settings {
         seconds("AGENTD_OUTPUT_LINGER_SECS", 0, &mut settings.output_linger);
         seconds("AGENTD_EXEC_TTL_SECS", 0, &mut settings.exec_ttl);
         seconds("AGENTD_SSE_KEEPALIVE_SECS", 1, &mut settings.sse_keepalive);
+        seconds(
+            "AGENTD_HOOK_HANDLER_TIMEOUT_SECS",
+            0,
+            &mut settings.hook_handler_timeout,
+        );
+        let (least, most) = limits::HOOK_HANDLER_TIMEOUT_SECS.into_inner();
+        settings.hook_handler_timeout = settings
+            .hook_handler_timeout
+            .clamp(Duration::from_secs(least), Duration::from_secs(most));
         let mut port = u64::from(PORT);
         number("AGENTD_PORT", 0, &mut port);
         match u16::try_from(port) {
@@ -137,40 +171,38 @@ impl Settings {
         if let Some(filter) = text("AGENTD_LOG") {
             settings.log_filter = filter;
         }
-        settings.default_user = text("AGENTD_DEFAULT_USER");
+        if let Some(text) = text("AGENTD_REPAIR_IDENTITY") {
+            match text.trim().to_ascii_lowercase().as_str() {
+                "1" | "true" | "yes" | "on" => settings.repair_identity = true,
+                "0" | "false" | "no" | "off" => settings.repair_identity = false,
+                _ => warnings.push("AGENTD_REPAIR_IDENTITY is neither true nor false".into()),
+            }
+        }
+        if let Some(name) = text("AGENTD_DEFAULT_USER") {
+            settings.default_user = DefaultUser::Named(name);
+        } else if text("AGENTD_PRESERVE_IMAGE_USER").is_some_and(|text| text == "1") {
+            settings.default_user = match image_user::sealed(image_user::RECORD.as_ref()) {
+                Ok(user) => DefaultUser::Captured(user),
+                Err(why) => DefaultUser::Broken(why),
+            };
+        }
         settings.warnings = warnings;
         Ok(settings)
     }
 }
 
-/// Refuses to start where going on would mean running with more rights than the image asked for.
-fn refuse_unkept_promises(lookup: &impl Fn(&str) -> Option<OsString>) -> Result<(), SettingsError> {
-    let drop = "AGENTD_DROP_EXEC_CAPABILITIES";
-    match lookup(drop).as_ref().map(|text| text.to_str()) {
-        None | Some(Some("false" | "0")) => {}
-        Some(Some("true" | "1")) => {
-            let why = "asks for dropped capabilities, which this daemon does not do";
-            return Err(SettingsError {
-                variable: drop,
-                why,
-            });
-        }
-        Some(_) => {
-            return Err(SettingsError {
-                variable: drop,
-                why: "is not true, false, 1 or 0",
-            });
-        }
+/// Whether commands are to lose rights. What cannot be understood refuses the start: going on would
+/// mean running with more rights than the image asked for.
+fn drop_capabilities(lookup: &impl Fn(&str) -> Option<OsString>) -> Result<bool, SettingsError> {
+    let variable = "AGENTD_DROP_EXEC_CAPABILITIES";
+    match lookup(variable).as_ref().map(|text| text.to_str()) {
+        None | Some(Some("false" | "0")) => Ok(false),
+        Some(Some("true" | "1")) => Ok(true),
+        Some(_) => Err(SettingsError {
+            variable,
+            why: "is not true, false, 1 or 0",
+        }),
     }
-    let preserve = "AGENTD_PRESERVE_IMAGE_USER";
-    if lookup(preserve).is_some_and(|text| text == "1") && lookup("AGENTD_DEFAULT_USER").is_none() {
-        let why = "asks for the image's sealed user, which this daemon does not read";
-        return Err(SettingsError {
-            variable: preserve,
-            why,
-        });
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -210,19 +242,34 @@ mod tests {
     }
 
     #[test]
-    fn what_it_cannot_promise_it_does_not_start_with() {
-        for value in ["true", "1", "", "yes"] {
-            assert!(
-                read(&[("AGENTD_DROP_EXEC_CAPABILITIES", value)]).is_err(),
-                "{value:?}"
-            );
+    fn what_is_not_plainly_yes_or_no_about_rights_refuses_the_start() {
+        let drop = |value: &str| read(&[("AGENTD_DROP_EXEC_CAPABILITIES", value)]);
+        for value in ["", "yes", "TRUE", " true"] {
+            assert!(drop(value).is_err(), "{value:?}");
         }
-        for value in ["false", "0"] {
-            assert!(
-                read(&[("AGENTD_DROP_EXEC_CAPABILITIES", value)]).is_ok(),
-                "{value:?}"
-            );
+        for (value, expected) in [("true", true), ("1", true), ("false", false), ("0", false)] {
+            assert_eq!(drop(value).unwrap().drop_capabilities, expected);
         }
-        assert!(read(&[("AGENTD_PRESERVE_IMAGE_USER", "1")]).is_err());
+    }
+
+    #[test]
+    fn knobs_that_are_not_numbers_are_read_as_leniently() {
+        let settings = read(&[
+            ("AGENTD_REPAIR_IDENTITY", " OFF "),
+            ("AGENTD_HOOK_HANDLER_TIMEOUT_SECS", "600"),
+            ("AGENTD_DEFAULT_USER", "web"),
+            ("AGENTD_PRESERVE_IMAGE_USER", "1"),
+        ])
+        .unwrap();
+        assert!(!settings.repair_identity);
+        assert_eq!(settings.hook_handler_timeout, Duration::from_secs(55));
+        assert_eq!(settings.default_user, DefaultUser::Named("web".into()));
+        let settings = read(&[
+            ("AGENTD_REPAIR_IDENTITY", "perhaps"),
+            ("AGENTD_HOOK_HANDLER_TIMEOUT_SECS", "0"),
+        ])
+        .unwrap();
+        assert!(settings.repair_identity && settings.warnings.len() == 1);
+        assert_eq!(settings.hook_handler_timeout, Duration::from_secs(1));
     }
 }

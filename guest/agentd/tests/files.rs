@@ -52,7 +52,9 @@ async fn a_file_comes_back_byte_for_byte_in_folders_that_were_made_for_it() {
     let (_guest, client) = Guest::start().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made/for it/näme+&.bin");
-    let bytes: Vec<u8> = (0..3 * MEBIBYTE).map(|n| (n % 253) as u8).collect();
+    let bytes: Vec<u8> = (0..3 * MEBIBYTE)
+        .map(|n| u8::try_from(n % 253).unwrap())
+        .collect();
     assert_eq!(put(&client, &path, None, &bytes).await, 204);
     assert_eq!(get(&client, &path, None).await, bytes);
     assert_eq!(mode(&path), 0o644);
@@ -260,7 +262,9 @@ async fn a_large_file_passes_through_and_stays_on_the_disk() {
     let (guest, client) = Guest::start().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large");
-    let bytes: Vec<u8> = (0..64 * MEBIBYTE).map(|n| (n % 249) as u8).collect();
+    let bytes: Vec<u8> = (0..64 * MEBIBYTE)
+        .map(|n| u8::try_from(n % 249).unwrap())
+        .collect();
     assert_eq!(put(&client, &path, None, &bytes).await, 204);
     assert!(get(&client, &path, None).await == bytes);
     let peak = guest.peak_memory_kib();

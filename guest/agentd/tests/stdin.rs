@@ -31,7 +31,7 @@ async fn what_is_written_comes_out_exactly_and_eof_ends_it() {
     let stream = client.run(&request).await.unwrap();
     let followed = tokio::spawn(follow(stream));
     let id = &request.exec_id;
-    let bytes: Vec<u8> = (0..MUCH).map(|n| (n % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..MUCH).map(|n| u8::try_from(n % 251).unwrap()).collect();
     assert_eq!(
         client.stdin(id, &bytes, false).await.unwrap().written,
         MUCH as u64

@@ -20,9 +20,9 @@ use crate::supervise::Command;
 use crate::supervise::Family;
 use crate::supervise::Fate;
 use crate::supervise::Reaper;
-use crate::supervise::Record;
 use crate::supervise::Report;
 use crate::supervise::SpawnContext;
+use crate::supervise::power_off_after;
 use crate::supervise::spawn;
 
 /// What every exec's life needs.
@@ -70,7 +70,8 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
         exec.stdin.open(stdin).map_err(io)?;
     }
     let mut report = Report::new(spawned.report).map_err(io)?;
-    let leader = await_start(&mut report).await?;
+    let leader = report.await_start().await;
+    let leader = leader.map_err(|why| Refusal::new(Slug::SpawnFailed, why))?;
     let family = Rc::new(Family::new(spawned.supervisor, leader));
     drivers.reaper.register(&family);
     Ok(Running {
@@ -79,29 +80,6 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
         pump,
         started,
     })
-}
-
-/// Waits until the program runs and returns its pid.
-async fn await_start(report: &mut Report) -> Result<i32, Refusal> {
-    let mut leader = None;
-    loop {
-        let why = match report.next().await {
-            Some(Record::Leading { leader: pid }) => {
-                leader = Some(pid);
-                continue;
-            }
-            Some(Record::SpawnFailed { stage, errno }) => {
-                let error = std::io::Error::from_raw_os_error(errno);
-                format!("{}: {error}", stage.as_str())
-            }
-            // Without another word the supervisor was killed, most likely by this very program.
-            _ => match leader {
-                Some(pid) => return Ok(pid),
-                None => "the supervisor ended before the command began".to_owned(),
-            },
-        };
-        return Err(Refusal::new(Slug::SpawnFailed, why));
-    }
 }
 
 /// How the leader ended and when.
@@ -150,6 +128,9 @@ async fn live(exec: &Rc<Exec>, running: Running) {
     publish(exec, &leader_end, pump.ended(), extension);
     if !pump.ended() {
         tokio::task::spawn_local(pump.discard());
+    }
+    if exec.terms.poweroff_on_exit {
+        tokio::task::spawn_local(power_off_after(family.leader()));
     }
 }
 

@@ -30,6 +30,7 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use drive::Drivers;
 pub(crate) use follow::Follow;
 pub(crate) use output::Output;
 pub(crate) use plan::ImageEnvironment;

@@ -14,6 +14,7 @@ use agentd_protocol::StartRequest;
 use super::Refusal;
 use super::Terms;
 use super::principals::Files;
+use crate::capabilities::can_power_off;
 use crate::settings::Settings;
 use crate::supervise::Command;
 
@@ -97,13 +98,22 @@ pub(super) fn terms(request: &StartRequest, settings: &Settings) -> Terms {
 /// Builds the command. Names are resolved in the order user, group, shell; the first that cannot
 /// be is the answer.
 pub(super) fn command(request: &StartRequest, base: &Base<'_>) -> Result<Command, Refusal> {
-    if request.poweroff_on_exit {
-        let detail = "this daemon does not power the guest off";
+    if request.poweroff_on_exit && !can_power_off() {
+        let detail = "this daemon may not power the guest off";
         return Err(Refusal::new(Slug::PoweroffUnavailable, detail));
     }
     let daemon_uid = nix::unistd::geteuid().as_raw();
     let files = Files::read(request);
-    let principal = files.resolve(request, base.settings.default_user.as_deref(), daemon_uid)?;
+    let principal = files.resolve(request, &base.settings.default_user, daemon_uid)?;
+    let daemon_gid = nix::unistd::getegid().as_raw();
+    // Who stays who he is needs no change, which the kernel may not allow at all.
+    let stays = principal.uid.is_none_or(|uid| uid == daemon_uid)
+        && principal.gid.is_none_or(|gid| gid == daemon_gid);
+    let (uid, gid) = if stays {
+        (None, None)
+    } else {
+        (principal.uid, principal.gid)
+    };
     let mut environment: BTreeMap<&str, &str> = BTreeMap::new();
     if request.inherit_image_env {
         environment.extend(text_pairs(&base.image.0));
@@ -128,8 +138,8 @@ pub(super) fn command(request: &StartRequest, base: &Base<'_>) -> Result<Command
         environment: c_strings(pairs, "a variable")?,
         directory: c_strings(request.cwd.clone(), "the working directory")?.pop(),
         arguments: c_strings(arguments, "an argument")?,
-        uid: principal.uid,
-        gid: principal.gid,
+        uid,
+        gid,
         stdin: request.stdin,
     })
 }

@@ -13,6 +13,7 @@ use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
 
 use super::Refusal;
+use crate::settings::DefaultUser;
 
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
@@ -91,14 +92,19 @@ impl Files {
     pub(super) fn resolve(
         &self,
         request: &StartRequest,
-        default_user: Option<&str>,
+        default_user: &DefaultUser,
         daemon_uid: u32,
     ) -> Result<Principal, Refusal> {
         let (uid, row_gid) = match (&request.user, default_user) {
             (Some(PrincipalRef::Id(uid)), _) => (Some(*uid), None),
             (Some(PrincipalRef::Name(name)), _) => self.named_user(name)?,
-            (None, Some(name)) => self.default_user(name)?,
-            (None, None) => (None, None),
+            (None, DefaultUser::Named(name)) => self.default_user(name)?,
+            (None, DefaultUser::Captured(user)) => (Some(user.uid), Some(user.gid)),
+            (None, DefaultUser::Broken(why)) => {
+                let detail = format!("the user that the image was captured with is unknown: {why}");
+                return Err(Refusal::new(Slug::UnknownUser, detail));
+            }
+            (None, DefaultUser::Daemon) => (None, None),
         };
         let gid = match &request.group {
             Some(PrincipalRef::Id(gid)) => Some(*gid),
@@ -205,7 +211,11 @@ mod tests {
         let mut request = StartRequest::new(ExecId::new("e").unwrap(), ["true"]);
         request.user = user;
         request.group = group;
-        let resolved = files.resolve(&request, default_user, 0);
+        let default_user = match default_user {
+            Some(name) => DefaultUser::Named(name.into()),
+            None => DefaultUser::Daemon,
+        };
+        let resolved = files.resolve(&request, &default_user, 0);
         resolved
             .map(|p| (p.uid, p.gid, p.variables.len()))
             .map_err(|refusal| refusal.slug)

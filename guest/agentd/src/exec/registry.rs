@@ -23,8 +23,6 @@ use super::drive::drive;
 use super::plan;
 use crate::settings::Settings;
 use crate::supervise::ProcessTable;
-use crate::supervise::Reaper;
-use crate::supervise::SpawnContext;
 
 /// How often acknowledged execs are looked through for old ones.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
@@ -43,10 +41,8 @@ impl Registry {
     pub(crate) fn new(
         settings: Rc<Settings>,
         image: ImageEnvironment,
-        context: SpawnContext,
-        reaper: Rc<Reaper>,
+        drivers: Rc<Drivers>,
     ) -> Self {
-        let drivers = Rc::new(Drivers { context, reaper });
         Self {
             settings,
             image,
@@ -152,13 +148,16 @@ impl Registry {
 mod tests {
     use super::*;
     use crate::exec::Terms;
+    use crate::supervise::SpawnContext;
 
     #[test]
     fn only_acknowledged_execs_are_forgotten_and_only_after_their_time() {
         let settings = Rc::new(Settings::default());
         let context = SpawnContext::prepare().unwrap();
         let image = ImageEnvironment::default();
-        let registry = Registry::new(Rc::clone(&settings), image, context, Rc::default());
+        let reaper = Rc::default();
+        let drivers = Rc::new(Drivers { context, reaper });
+        let registry = Registry::new(Rc::clone(&settings), image, drivers);
         let acked_at = Instant::now();
         for (name, acked) in [("acked", true), ("waiting", false)] {
             let id = ExecId::new(name).unwrap();

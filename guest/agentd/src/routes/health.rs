@@ -3,24 +3,31 @@
 use agentd_protocol::DiskHealth;
 use agentd_protocol::Health;
 use hyper::StatusCode;
+use hyper::header::HeaderName;
+use hyper::header::HeaderValue;
 
 use super::VERSION;
 use crate::app::App;
+use crate::capabilities::can_power_off;
+use crate::identity::Repair;
 use crate::respond;
 use crate::respond::Answer;
+use crate::settings::DefaultUser;
 
 pub(super) fn answer(app: &App) -> Answer {
     let (execs, busy) = app.registry.activity();
     let hooks = app.hook_log.borrow();
+    let repair = app.repair.borrow();
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let health = Health {
         version: VERSION.into(),
         bootstrapped: app.bootstrap.is_done(),
         disk: disk(app.settings.disk_reserve_bytes),
-        // Nothing repairs a guest's identity yet, and this says so.
-        identity_degraded: false,
-        identity_repaired: false,
-        identity_steps: Vec::new(),
+        identity_degraded: repair.as_ref().is_some_and(Repair::is_degraded),
+        identity_repaired: repair.is_some(),
+        identity_steps: repair
+            .as_ref()
+            .map_or(vec![], |repair| repair.steps.clone()),
         busy,
         execs: count(execs),
         hooks: hooks.entries().to_vec(),
@@ -28,11 +35,17 @@ pub(super) fn answer(app: &App) -> Answer {
         image_env_keys: Some(count(app.image_env_keys)),
     };
     let mut answer = respond::json(StatusCode::OK, &health);
-    if app.settings.default_user.is_some() {
-        let name = hyper::header::HeaderName::from_static("microvms-default-user-configured");
+    let mut say = |name: &'static str| {
+        let name = HeaderName::from_static(name);
         answer
             .headers_mut()
-            .insert(name, hyper::header::HeaderValue::from_static("1"));
+            .insert(name, HeaderValue::from_static("1"));
+    };
+    if app.settings.default_user != DefaultUser::Daemon {
+        say("microvms-default-user-configured");
+    }
+    if can_power_off() {
+        say("microvm-poweroff-on-exit");
     }
     answer
 }

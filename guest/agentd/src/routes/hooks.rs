@@ -2,6 +2,9 @@
 //! cannot be told from a request made inside the guest. What protects the guest is that the first
 //! launch wins.
 
+use std::rc::Rc;
+
+use agentd_protocol::HandlerOutcome;
 use agentd_protocol::Hook;
 use agentd_protocol::HookRecord;
 use agentd_protocol::RunHookEnvelope;
@@ -17,6 +20,9 @@ use crate::app::App;
 use crate::auth::Launch;
 use crate::body;
 use crate::exec::seconds_since_epoch;
+use crate::identity;
+use crate::identity::OwnMachine;
+use crate::identity::is_first_process;
 use crate::respond;
 use crate::respond::Answer;
 
@@ -28,16 +34,24 @@ pub(crate) struct HookLog {
 }
 
 impl HookLog {
-    fn record(&mut self, hook: Hook) {
+    /// Takes note of a request; `None` when it is one too many to be kept.
+    fn record(&mut self, hook: Hook) -> Option<usize> {
         if self.entries.len() == HOOK_LOG_ENTRIES_MAX {
             self.dropped += 1;
-            return;
+            return None;
         }
         self.entries.push(HookRecord {
             hook: hook.as_str().into(),
             fired_at: seconds_since_epoch(),
             handler: None,
         });
+        Some(self.entries.len() - 1)
+    }
+
+    fn note_handler(&mut self, entry: usize, outcome: Option<HandlerOutcome>) {
+        if let Some(record) = self.entries.get_mut(entry) {
+            record.handler = outcome;
+        }
     }
 
     /// The first hooks, oldest first.
@@ -51,17 +65,23 @@ impl HookLog {
     }
 }
 
-pub(super) async fn answer(app: &App, hook: Hook, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(app: Rc<App>, hook: Hook, request: Request<Incoming>) -> Answer {
     // Before anything can fail: the log says what was asked for, not what came of it.
-    app.hook_log.borrow_mut().record(hook);
-    if hook == Hook::Run {
-        return run(app, request).await;
+    let entry = app.hook_log.borrow_mut().record(hook);
+    match hook {
+        Hook::Run => run(app, entry, request).await,
+        Hook::Ready | Hook::Validate => {
+            super::refuse(request, respond::empty(StatusCode::OK)).await
+        }
+        Hook::Suspend | Hook::Resume | Hook::Terminate => {
+            handle(app, hook, entry).await;
+            // Any other status would make the platform end the guest.
+            super::refuse(request, respond::empty(StatusCode::OK)).await
+        }
     }
-    // Any other status would make the platform end the guest.
-    super::refuse(request, respond::empty(StatusCode::OK)).await
 }
 
-async fn run(app: &App, request: Request<Incoming>) -> Answer {
+async fn run(app: Rc<App>, entry: Option<usize>, request: Request<Incoming>) -> Answer {
     let (head, mut body) = request.into_parts();
     let read = body::read_within(&mut body, HOOK_ENVELOPE_BYTES_MAX, HOOK_ENVELOPE_DEADLINE);
     let bytes = match read.await {
@@ -79,11 +99,45 @@ async fn run(app: &App, request: Request<Incoming>) -> Answer {
     match app.bootstrap.install(payload) {
         Launch::Won => {
             tracing::info!("bootstrapped");
+            // A task of its own: who wins has to finish, whether the platform waits or not.
+            let won = tokio::task::spawn_local(async move {
+                repair_identity(&app).await;
+                handle(app, Hook::Run, entry).await;
+            });
+            let _ = won.await;
             respond::empty(StatusCode::OK)
         }
         Launch::Repeated => respond::empty(StatusCode::OK),
         Launch::Conflicted => respond::empty(StatusCode::CONFLICT),
     }
+}
+
+async fn repair_identity(app: &App) {
+    if !app.settings.repair_identity {
+        return;
+    }
+    if !is_first_process() {
+        tracing::warn!("this is not the first process of a machine: its identity stays as it is");
+        return;
+    }
+    let repaired = tokio::task::spawn_blocking(|| identity::repair(&OwnMachine)).await;
+    *app.repair.borrow_mut() = repaired.ok();
+}
+
+/// Runs the workload's handler, if the log kept the hook: its cap is what bounds how often anybody
+/// inside the guest can have a handler run.
+async fn handle(app: Rc<App>, hook: Hook, entry: Option<usize>) {
+    let Some(entry) = entry else { return };
+    let launch = app.bootstrap.env().into_iter().flatten();
+    let launch: Vec<_> = launch
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    // A task of its own: a peer that goes away does not leave a handler alone.
+    let handled = tokio::task::spawn_local(async move {
+        let outcome = app.handlers.run(hook, &launch).await;
+        app.hook_log.borrow_mut().note_handler(entry, outcome);
+    });
+    let _ = handled.await;
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ mod files;
 mod health;
 mod hooks;
 mod query;
+mod schema;
 mod table;
+mod tunnel;
 
 pub(crate) use hooks::HookLog;
 
@@ -35,13 +37,17 @@ use crate::body;
 use crate::body::BodyFault;
 use crate::respond;
 use crate::respond::Answer;
+use crate::server::Slot;
+use crate::settings::DefaultUser;
 
 /// This daemon's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Answers a request, whatever happens on the way.
-pub(crate) async fn answer(app: Rc<App>, request: Request<Incoming>) -> Answer {
-    let answered = AssertUnwindSafe(route(app, request)).catch_unwind().await;
+pub(crate) async fn answer(app: Rc<App>, slot: Rc<Slot>, request: Request<Incoming>) -> Answer {
+    let answered = AssertUnwindSafe(route(app, slot, request))
+        .catch_unwind()
+        .await;
     let mut answer = answered.unwrap_or_else(|_| {
         tracing::error!("a request's handler panicked");
         respond::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon failed")
@@ -53,7 +59,7 @@ pub(crate) async fn answer(app: Rc<App>, request: Request<Incoming>) -> Answer {
     answer
 }
 
-async fn route(app: Rc<App>, request: Request<Incoming>) -> Answer {
+async fn route(app: Rc<App>, slot: Rc<Slot>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let Some(found) = Match::of(&path) else {
         return refuse(request, respond::empty(StatusCode::NOT_FOUND)).await;
@@ -73,12 +79,13 @@ async fn route(app: Rc<App>, request: Request<Incoming>) -> Answer {
     };
     let id = found.id.unwrap_or_default();
     match route.action {
-        Action::Hook(hook) => hooks::answer(&app, hook, request).await,
+        Action::Hook(hook) => hooks::answer(app, hook, request).await,
         Action::Start => exec::start(&app, request).await,
         Action::Run => exec::run(&app, request).await,
         Action::Stdin => exec::stdin(&app, id, request).await,
         Action::Exec(verb) => exec::one(&app, id, verb, request).await,
         Action::Health => refuse(request, health::answer(&app)).await,
+        Action::Schema => refuse(request, schema::answer(&app)).await,
         Action::Discovery => refuse(request, discovery(&app)).await,
         Action::Procs => {
             refuse(
@@ -91,12 +98,16 @@ async fn route(app: Rc<App>, request: Request<Incoming>) -> Answer {
         Action::WriteFile => files::write_file(&app, request).await,
         Action::ReadTree => files::read_tree(request).await,
         Action::WriteTree => files::write_tree(&app, request).await,
-        _ => respond::empty(StatusCode::NOT_FOUND),
+        Action::Tunnel => tunnel::open(&app, slot, request).await,
     }
 }
 
 fn discovery(app: &App) -> Answer {
-    let default_user = app.settings.default_user.clone();
+    let default_user = match &app.settings.default_user {
+        DefaultUser::Named(name) => Some(name.clone()),
+        DefaultUser::Captured(user) => Some(format!("{}:{}", user.uid, user.gid)),
+        DefaultUser::Daemon | DefaultUser::Broken(_) => None,
+    };
     respond::json(StatusCode::OK, &Discovery { default_user })
 }
 

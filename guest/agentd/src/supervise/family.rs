@@ -13,11 +13,11 @@ use nix::unistd::Pid;
 use tokio::sync::Notify;
 
 use super::Fate;
-use super::Record;
 use super::Report;
 use super::process_table::Process;
 use super::process_table::ProcessTable;
 use super::process_table::command_line;
+use super::report::Record;
 
 /// What is known of one exec's processes.
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl Family {
     }
 
     /// The live processes that a kill of this scope means.
-    pub(super) fn live(&self, scope: KillScope) -> Vec<Process> {
+    pub(crate) fn live(&self, scope: KillScope) -> Vec<Process> {
         if self.ended.get() {
             return Vec::new();
         }

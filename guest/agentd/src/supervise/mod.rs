@@ -2,6 +2,7 @@
 
 mod escalate;
 mod family;
+mod poweroff;
 mod process_table;
 mod reaper;
 mod report;
@@ -11,9 +12,9 @@ mod system;
 
 pub(crate) use escalate::escalate;
 pub(crate) use family::Family;
+pub(crate) use poweroff::power_off_after;
 pub(crate) use process_table::ProcessTable;
 pub(crate) use reaper::Reaper;
-pub(crate) use report::Record;
 pub(crate) use report::Report;
 pub(crate) use spawn::Command;
 pub(crate) use spawn::SpawnContext;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::io::Read;
 
 use agentd_protocol::limits::SURVIVOR_COMMAND_BYTES_MAX;
@@ -17,10 +18,20 @@ pub(crate) struct Process {
     pub(crate) parent: pid_t,
     pub(crate) group: pid_t,
     pub(crate) alive: bool,
+    /// When it was born, in the kernel's ticks: a pid that is used again has another one.
+    pub(crate) born: u64,
+}
+
+/// A look at all processes.
+pub(crate) enum Scan {
+    /// Everybody who was there at its beginning was read.
+    Whole(ProcessTable),
+    /// Somebody ended meanwhile.
+    Torn,
 }
 
 /// All processes at about one moment.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProcessTable {
     processes: Vec<Process>,
 }
@@ -39,6 +50,32 @@ impl ProcessTable {
             .filter_map(|pid| read_process(pid, &mut record))
             .collect();
         Self { processes }
+    }
+
+    /// Reads every process's record, and says when one vanished. A record that cannot be read or
+    /// understood is an error.
+    pub(crate) fn scan() -> io::Result<Scan> {
+        let mut processes = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<pid_t>().ok()) else {
+                continue;
+            };
+            let record = match fs::read(format!("/proc/{pid}/stat")) {
+                Ok(record) => record,
+                Err(error)
+                    if error.kind() == io::ErrorKind::NotFound
+                        || error.raw_os_error() == Some(libc::ESRCH) =>
+                {
+                    return Ok(Scan::Torn);
+                }
+                Err(error) => return Err(error),
+            };
+            let process = parse_stat(pid, &record)
+                .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not understood")))?;
+            processes.push(process);
+        }
+        Ok(Scan::Whole(Self { processes }))
     }
 
     /// The live descendants of `roots`.
@@ -99,6 +136,8 @@ fn parse_stat(pid: pid_t, record: &[u8]) -> Option<Process> {
     let group = fields.next()?.parse().ok()?;
     // Field 20 of the whole record; the fifteenth after the group, which is field 5.
     let threads: u32 = fields.nth(14)?.parse().ok()?;
+    // Field 22: one field lies in between.
+    let born = fields.nth(1)?.parse().ok()?;
     let alive = match state {
         "Z" => threads > 1,
         "X" | "x" => false,
@@ -109,6 +148,7 @@ fn parse_stat(pid: pid_t, record: &[u8]) -> Option<Process> {
         parent,
         group,
         alive,
+        born,
     })
 }
 
@@ -155,6 +195,7 @@ mod tests {
             parent: 3,
             group: 5,
             alive: true,
+            born: 99,
         };
         for name in ["sh", "a) R 1 1", "(", "x\ny"] {
             assert_eq!(stat(name, "S", 1), Some(expected), "{name:?}");
@@ -175,6 +216,7 @@ mod tests {
             parent,
             group: pid,
             alive,
+            born: 0,
         };
         let table = ProcessTable {
             processes: vec![

@@ -141,6 +141,28 @@ impl Report {
         })
     }
 
+    /// Waits until the program runs and returns its pid, or why it does not.
+    pub(crate) async fn await_start(&mut self) -> Result<i32, String> {
+        let mut leader = None;
+        loop {
+            return Err(match self.next().await {
+                Some(Record::Leading { leader: pid }) => {
+                    leader = Some(pid);
+                    continue;
+                }
+                Some(Record::SpawnFailed { stage, errno }) => {
+                    let error = io::Error::from_raw_os_error(errno);
+                    format!("{}: {error}", stage.as_str())
+                }
+                // Without another word the supervisor was killed, most likely by this very program.
+                _ => match leader {
+                    Some(pid) => return Ok(pid),
+                    None => "the supervisor ended before the command began".to_owned(),
+                },
+            });
+        }
+    }
+
     /// The next record, or `None` when the supervisor is gone. Records are written whole, so a
     /// call that is dropped between two of them loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Record> {
