@@ -331,7 +331,7 @@ impl Engine {
 
     /// Runs a command as a task of its own, so that a caller that stops waiting does not stop it between
     /// its intent and its outcome.
-    async fn run<T, F>(
+    pub(crate) async fn run<T, F>(
         &self,
         caller: &Caller,
         command: impl FnOnce(Arc<Inner>, Caller) -> F,

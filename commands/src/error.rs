@@ -6,6 +6,7 @@
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::BlobError;
 use fluxvm_eventstore::ReadError;
+use fluxvm_eventstore::SignError;
 use fluxvm_projections::SessionId;
 use fluxvm_vmm::CreateError;
 
@@ -124,6 +125,12 @@ pub enum CommandError {
     /// The ledger did not take the event.
     #[error("the ledger did not record it: {0}")]
     Ledger(#[from] AppendError),
+    /// The ledger did not sign.
+    #[error("the ledger did not sign it: {0}")]
+    Sign(#[from] SignError),
+    /// No checkpoint was signed at this size.
+    #[error("no checkpoint was signed at size {0}")]
+    CheckpointNotFound(u64),
     /// The ledger could not be read.
     #[error("the ledger could not be read: {0}")]
     Read(#[from] ReadError),
@@ -161,7 +168,8 @@ impl CommandError {
             Self::WorkspaceNotReady(_) => "workspace_not_ready",
             Self::RemoveFailed(_) => "sandbox_remove_failed",
             Self::ExecFailed { code, .. } => code,
-            Self::Ledger(_) => "ledger_unavailable",
+            Self::Ledger(_) | Self::Sign(_) => "ledger_unavailable",
+            Self::CheckpointNotFound(_) => "checkpoint_not_found",
             Self::Read(_) => "ledger_unreadable",
             Self::Blob(_) => "content_unavailable",
             Self::Stopping => "stopping",

@@ -23,6 +23,7 @@ mod create;
 mod delete;
 mod engine;
 mod error;
+mod evidence;
 mod exec;
 mod expiry;
 mod gate;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use fluxvm_eventstore::ExportScope;
 use fluxvm_eventstore::Filter;
 use fluxvm_eventstore::LedgerInfo;
 use fluxvm_eventstore::Position;
@@ -85,36 +84,6 @@ impl Engine {
             .book
             .ledger()
             .subscribe(Filter::Stream(id.stream()), after))
-    }
-
-    /// A session's events as evidence, line by line. Reading blocks.
-    ///
-    /// # Errors
-    ///
-    /// `NotFound`, `Read`.
-    pub fn export_session(
-        &self,
-        caller: &Caller,
-        id: SessionId,
-    ) -> Result<impl Iterator<Item = Result<String, ReadError>> + Send + use<>, CommandError> {
-        self.inner.book.session(caller, id)?;
-        Ok(self
-            .inner
-            .book
-            .ledger()
-            .export(ExportScope::Stream(id.stream()))?)
-    }
-
-    /// The whole ledger as evidence, line by line. Reading blocks. Whoever may see it is the server's
-    /// matter: it holds every tenant's events.
-    ///
-    /// # Errors
-    ///
-    /// `Read`.
-    pub fn export_ledger(
-        &self,
-    ) -> Result<impl Iterator<Item = Result<String, ReadError>> + Send + use<>, CommandError> {
-        Ok(self.inner.book.ledger().export(ExportScope::WholeLedger)?)
     }
 
     /// What the ledger is and how far it goes.

@@ -24,6 +24,7 @@ use crate::lifecycle::Stage;
 use crate::limits::EXPORTS_MAX;
 use crate::limits::STREAMS_MAX;
 use crate::metrics::Metrics;
+use crate::query::read_position;
 use crate::status::ApiError;
 
 /// What all requests share. Cheap to clone.
@@ -206,5 +207,20 @@ impl FromRequestParts<App> for SessionPath {
             .filter(|id| id.hyphenated().to_string() == text);
         id.map(|id| Self(SessionId(id)))
             .ok_or_else(|| ApiError::no_such_session(&text))
+    }
+}
+
+/// The event of a path.
+pub(crate) struct SeqPath(pub(crate) u64);
+
+impl FromRequestParts<App> for SeqPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let path = Path::<String>::from_request_parts(parts, app).await;
+        let text = path
+            .map_err(|_| ApiError::route_not_found(parts.uri.path()))?
+            .0;
+        read_position("seq", &text).map(Self)
     }
 }

@@ -41,6 +41,20 @@ impl Parameters {
             .transpose()
     }
 
+    /// A text.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// Yes or no; no where it is left out.
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, ApiError> {
+        match self.text(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(_) => Err(ApiError::invalid_parameter(name, "must be true or false")),
+        }
+    }
+
     /// A time.
     pub(crate) fn time(&self, name: &str) -> Result<Option<DateTime<Utc>>, ApiError> {
         let read = |text: &String| {

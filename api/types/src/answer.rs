@@ -156,12 +156,58 @@ pub struct LedgerInfo {
     pub vkey: String,
     /// Its end, as far as it is durable.
     pub head: LedgerHead,
+    /// Something was erased whose bytes are still in the store's files: they go at the next start.
+    pub erasure_pending: bool,
     /// What it takes on the disk.
     pub bytes_on_disk: u64,
     /// How long a sync took lately, in microseconds: the median.
     pub sync_micros_p50: u64,
     /// How long a sync took lately, in microseconds: one in a hundred took longer.
     pub sync_micros_p99: u64,
+}
+
+/// The answer of `POST /v1/ledger/redact`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RedactionView {
+    /// The event that records it.
+    pub seq: u64,
+    /// The events that were erased.
+    pub redacted: Vec<u64>,
+    /// How many pieces of stored content went with them.
+    pub blobs: u64,
+    /// The reason that is recorded.
+    pub reason: String,
+}
+
+/// A hold in force.
+#[derive(Clone, Debug, Serialize)]
+pub struct HoldView {
+    /// The event that placed it, by which it is released.
+    pub seq: u64,
+    /// The session that it covers; `null` is the whole ledger.
+    pub session: Option<Uuid>,
+    /// Why.
+    pub reason: String,
+    /// Since when.
+    pub at: String,
+}
+
+/// The answer of `GET /v1/ledger/key`.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeysView {
+    /// The key that speaks for the ledger now.
+    pub vkey: String,
+    /// All keys that ever did, the oldest first.
+    pub keys: Vec<KeyView>,
+}
+
+/// One key of a ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct KeyView {
+    /// The size of the ledger from which on it speaks.
+    pub from: u64,
+    /// The key.
+    pub vkey: String,
 }
 
 /// The end of a ledger.

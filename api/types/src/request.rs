@@ -121,6 +121,27 @@ pub struct ExecRequest {
     pub approval_wait_seconds: Option<u64>,
 }
 
+/// `POST /v1/ledger/redact`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RedactRequest {
+    /// The event, by its ledger number.
+    pub seq: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// `POST /v1/ledger/holds`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HoldRequest {
+    /// The session that it covers; left out, the whole ledger.
+    #[serde(default)]
+    pub session: Option<Uuid>,
+    /// Why.
+    pub reason: String,
+}
+
 /// `POST …/replay`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]

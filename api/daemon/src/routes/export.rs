@@ -6,12 +6,12 @@ use axum::http::Uri;
 use axum::http::header;
 use axum::response::Response;
 use bytes::Bytes;
+use fluxvm_eventstore::Content;
 use fluxvm_eventstore::ReadError;
 use futures_util::stream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc;
 
-use super::no_parameters;
 use axum::extract::State;
 
 use crate::app::Admin;
@@ -21,6 +21,7 @@ use crate::app::Ready;
 use crate::app::SessionPath;
 use crate::limits::CHUNK_BYTES;
 use crate::limits::EXPORT_CHUNKS_AHEAD;
+use crate::query::Parameters;
 use crate::status;
 use crate::status::ApiError;
 use crate::status::Success;
@@ -35,9 +36,9 @@ pub(super) async fn session(
     Ready(engine): Ready,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    no_parameters(&uri)?;
+    let content = content(&uri)?;
     let permit = app.export_permit()?;
-    let lines = engine.export_session(&caller, id)?;
+    let lines = engine.session_evidence(&caller, id, content).await?;
     Ok(evidence(lines, permit, &format!("session-{id}.jsonl")))
 }
 
@@ -47,28 +48,28 @@ pub(super) async fn ledger(
     Ready(engine): Ready,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    no_parameters(&uri)?;
+    let content = content(&uri)?;
     let permit = app.export_permit()?;
-    let lines = engine.export_ledger()?;
+    let lines = engine.ledger_evidence(content).await?;
     Ok(evidence(lines, permit, "ledger.jsonl"))
 }
 
-/// Sends lines as they are read, a few chunks ahead of the client. An error in the middle breaks the
+/// Whether the stored content that the events name comes along.
+fn content(uri: &Uri) -> Result<Content, ApiError> {
+    match Parameters::read(uri, &["content"])?.flag("content")? {
+        true => Ok(Content::WithBlobs),
+        false => Ok(Content::EventsOnly),
+    }
+}
+
+/// Sends lines as a file. An error in the middle breaks the
 /// answer off: half an export must not look like a whole one, and the footer says so too.
 fn evidence(
     lines: impl Iterator<Item = Result<String, ReadError>> + Send + 'static,
     permit: OwnedSemaphorePermit,
     file_name: &str,
 ) -> Response {
-    let (sender, receiver) = mpsc::channel(EXPORT_CHUNKS_AHEAD);
-    tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        send_chunks(lines, &sender);
-    });
-    let body = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
-        receiver.recv().await.map(|chunk| (chunk, receiver))
-    });
-    let mut response = status::answer(Success::Done, NDJSON, Body::from_stream(body));
+    let mut response = self::lines(lines, permit);
     let disposition = format!("attachment; filename=\"{file_name}\"");
     if let Ok(value) = HeaderValue::from_str(&disposition) {
         response
@@ -78,14 +79,30 @@ fn evidence(
     response
 }
 
-fn send_chunks(
-    lines: impl Iterator<Item = Result<String, ReadError>>,
+/// Sends lines as they are read, a few chunks ahead of the client.
+pub(super) fn lines<L: AsRef<[u8]>>(
+    lines: impl Iterator<Item = Result<L, ReadError>> + Send + 'static,
+    permit: OwnedSemaphorePermit,
+) -> Response {
+    let (sender, receiver) = mpsc::channel(EXPORT_CHUNKS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        send_chunks(lines, &sender);
+    });
+    let body = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
+        receiver.recv().await.map(|chunk| (chunk, receiver))
+    });
+    status::answer(Success::Done, NDJSON, Body::from_stream(body))
+}
+
+fn send_chunks<L: AsRef<[u8]>>(
+    lines: impl Iterator<Item = Result<L, ReadError>>,
     sender: &mpsc::Sender<Result<Bytes, ReadError>>,
 ) {
     let mut chunk = Vec::new();
     for line in lines {
         match line {
-            Ok(line) => chunk.extend_from_slice(line.as_bytes()),
+            Ok(line) => chunk.extend_from_slice(line.as_ref()),
             Err(error) => {
                 tracing::error!(%error, "an export broke off");
                 // The client may be gone; then nobody needs to know.

@@ -60,7 +60,7 @@ pub(super) async fn metrics(State(app): State<App>, uri: Uri) -> Result<Response
 pub(super) async fn ledger_info(Ready(engine): Ready, uri: Uri) -> Result<Response, ApiError> {
     no_parameters(&uri)?;
     let info = engine.ledger_info();
-    json(&LedgerInfo {
+    let info = LedgerInfo {
         ledger_id: info.ledger_id.to_string(),
         origin: info.origin,
         created_at: info.created_at.to_rfc3339(),
@@ -69,10 +69,12 @@ pub(super) async fn ledger_info(Ready(engine): Ready, uri: Uri) -> Result<Respon
             position: info.head.position.get(),
             hash: info.head.hash.to_string(),
         },
+        erasure_pending: info.erasure_pending,
         bytes_on_disk: info.bytes_on_disk,
         sync_micros_p50: info.sync_micros_p50,
         sync_micros_p99: info.sync_micros_p99,
-    })
+    };
+    json(Success::Done, &info)
 }
 
 #[derive(Serialize)]
@@ -83,13 +85,15 @@ struct HostCapabilities {
 
 pub(super) async fn capabilities(Ready(engine): Ready, uri: Uri) -> Result<Response, ApiError> {
     no_parameters(&uri)?;
-    json(&HostCapabilities {
+    let capabilities = HostCapabilities {
         backend: engine.backend_name(),
         capabilities: engine.capabilities(),
-    })
+    };
+    json(Success::Done, &capabilities)
 }
 
-fn json(value: &impl Serialize) -> Result<Response, ApiError> {
+/// An answer that is one JSON value.
+pub(super) fn json(success: Success, value: &impl Serialize) -> Result<Response, ApiError> {
     let body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
-    Ok(status::answer(Success::Done, JSON, body.into()))
+    Ok(status::answer(success, JSON, body.into()))
 }

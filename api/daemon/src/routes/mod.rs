@@ -3,8 +3,10 @@
 
 mod create;
 mod events;
+mod evidence;
 mod export;
 mod host;
+mod redaction;
 mod replay;
 mod sessions;
 mod stream;
@@ -16,6 +18,7 @@ use axum::extract::FromRequest;
 use axum::extract::Request;
 use axum::http::Uri;
 use axum::middleware;
+use axum::routing::delete;
 use axum::routing::get;
 use axum::routing::post;
 use bytes::Bytes;
@@ -49,6 +52,18 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/agents/sessions/{id}/export", get(export::session))
         .route("/v1/ledger/info", get(host::ledger_info))
         .route("/v1/ledger/export", get(export::ledger))
+        .route("/v1/ledger/events", get(evidence::events))
+        .route("/v1/ledger/checkpoint", get(evidence::checkpoint))
+        .route("/v1/ledger/proof/{seq}", get(evidence::proof))
+        .route("/v1/ledger/consistency", get(evidence::consistency))
+        .route("/v1/ledger/key", get(evidence::key))
+        .route("/v1/ledger/rotate-key", post(evidence::rotate))
+        .route("/v1/ledger/redact", post(redaction::redact))
+        .route(
+            "/v1/ledger/holds",
+            get(redaction::list).post(redaction::place),
+        )
+        .route("/v1/ledger/holds/{seq}", delete(redaction::release))
         .route("/v1/capabilities", get(host::capabilities))
         .route("/healthz", get(host::healthz))
         .route("/readyz", get(host::readyz))

@@ -81,6 +81,70 @@ async fn check(lines: &[&str], expected: Expect) {
 }
 
 #[tokio::test]
+async fn what_is_done_to_the_ledger_is_for_admins_without_a_tenant_and_proofs_are_for_any_token() {
+    let mut lines = Vec::new();
+    for path in [
+        "GET /v1/ledger/events",
+        "POST /v1/ledger/redact",
+        "POST /v1/ledger/holds",
+        "GET /v1/ledger/holds",
+        "DELETE /v1/ledger/holds/7",
+        "POST /v1/ledger/rotate-key",
+        "GET /v1/ledger/checkpoint",
+        "GET /v1/ledger/proof/7",
+        "GET /v1/ledger/consistency",
+        "GET /v1/ledger/key",
+    ] {
+        for caller in ["", " read-only", " tenant", " admin"] {
+            lines.push(format!("{path}{caller}"));
+        }
+    }
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    check(&lines, expect![[r#"
+        GET /v1/ledger/events: 401 unauthorized
+        GET /v1/ledger/events read-only: 403 forbidden
+        GET /v1/ledger/events tenant: 403 forbidden
+        GET /v1/ledger/events admin: 503 starting
+        POST /v1/ledger/redact: 401 unauthorized
+        POST /v1/ledger/redact read-only: 403 forbidden
+        POST /v1/ledger/redact tenant: 403 forbidden
+        POST /v1/ledger/redact admin: 503 starting
+        POST /v1/ledger/holds: 401 unauthorized
+        POST /v1/ledger/holds read-only: 403 forbidden
+        POST /v1/ledger/holds tenant: 403 forbidden
+        POST /v1/ledger/holds admin: 503 starting
+        GET /v1/ledger/holds: 401 unauthorized
+        GET /v1/ledger/holds read-only: 403 forbidden
+        GET /v1/ledger/holds tenant: 403 forbidden
+        GET /v1/ledger/holds admin: 503 starting
+        DELETE /v1/ledger/holds/7: 401 unauthorized
+        DELETE /v1/ledger/holds/7 read-only: 403 forbidden
+        DELETE /v1/ledger/holds/7 tenant: 403 forbidden
+        DELETE /v1/ledger/holds/7 admin: 503 starting
+        POST /v1/ledger/rotate-key: 401 unauthorized
+        POST /v1/ledger/rotate-key read-only: 403 forbidden
+        POST /v1/ledger/rotate-key tenant: 403 forbidden
+        POST /v1/ledger/rotate-key admin: 503 starting
+        GET /v1/ledger/checkpoint: 401 unauthorized
+        GET /v1/ledger/checkpoint read-only: 503 starting
+        GET /v1/ledger/checkpoint tenant: 503 starting
+        GET /v1/ledger/checkpoint admin: 503 starting
+        GET /v1/ledger/proof/7: 401 unauthorized
+        GET /v1/ledger/proof/7 read-only: 503 starting
+        GET /v1/ledger/proof/7 tenant: 503 starting
+        GET /v1/ledger/proof/7 admin: 503 starting
+        GET /v1/ledger/consistency: 401 unauthorized
+        GET /v1/ledger/consistency read-only: 503 starting
+        GET /v1/ledger/consistency tenant: 503 starting
+        GET /v1/ledger/consistency admin: 503 starting
+        GET /v1/ledger/key: 401 unauthorized
+        GET /v1/ledger/key read-only: 503 starting
+        GET /v1/ledger/key tenant: 503 starting
+        GET /v1/ledger/key admin: 503 starting
+    "#]]).await;
+}
+
+#[tokio::test]
 async fn who_may_do_what() {
     let paths = [
         format!("GET {SESSION}"),

@@ -240,7 +240,8 @@ fn status_of(error: &CommandError) -> StatusCode {
         }
         CommandError::NotFound(_)
         | CommandError::EventNotFound(_)
-        | CommandError::HoldNotFound(_) => StatusCode::NOT_FOUND,
+        | CommandError::HoldNotFound(_)
+        | CommandError::CheckpointNotFound(_) => StatusCode::NOT_FOUND,
         CommandError::UnderHold { .. } => StatusCode::CONFLICT,
         CommandError::NotRedactable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         CommandError::AnswerErased => StatusCode::GONE,
@@ -258,9 +259,10 @@ fn status_of(error: &CommandError) -> StatusCode {
             "sandbox_gone" => StatusCode::CONFLICT,
             _ => StatusCode::BAD_GATEWAY,
         },
-        CommandError::Ledger(_) | CommandError::Blob(_) | CommandError::Stopping => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        CommandError::Ledger(_)
+        | CommandError::Sign(_)
+        | CommandError::Blob(_)
+        | CommandError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         CommandError::RemoveFailed(_) | CommandError::Read(_) | CommandError::Internal(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
@@ -322,6 +324,7 @@ mod tests {
         "answer_erased",
         "body_timeout",
         "body_too_large",
+        "checkpoint_not_found",
         "content_unavailable",
         "event_not_found",
         "forbidden",
