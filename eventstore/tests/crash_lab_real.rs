@@ -102,7 +102,7 @@ fn child_that_is_recorded_with_an_archive() {
             let seq = facts.lines().filter_map(|line| line.strip_prefix("event "));
             let seq = seq
                 .filter_map(|fact| fact.split(' ').next()?.parse().ok())
-                .last();
+                .next_back();
             // A blob that was put by itself follows at some time; nothing says when.
             let Some(seq) = seq else { return };
             while status.borrow().archived < Position::new(seq) {

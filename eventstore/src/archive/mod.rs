@@ -158,7 +158,8 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    /// Starts archiving into `options.dir`, before anything new is committed. Errors are the archive's own business from here on.
+    /// Starts archiving into `options.dir`, before anything new is committed. Errors are the
+    /// archive's own business from here on.
     pub(crate) fn start(options: ArchiveOptions, shared: Arc<Shared>) -> io::Result<Archive> {
         let (sender, messages) = Sender::new();
         let sender = Arc::new(sender);

@@ -70,7 +70,8 @@ fn clear(dir: &Path) -> Result<(), OpenError> {
         );
         return Err(OpenError::Store { reason });
     }
-    tracing::warn!(dir = %dir.display(), "the founding of the ledger was cut off: it is begun anew");
+    let shown = dir.display();
+    tracing::warn!(dir = %shown, "the founding of the ledger was cut off: it is begun anew");
     for entry in fs::read_dir(dir).map_err(OpenError::io(dir))? {
         let path = entry.map_err(OpenError::io(dir))?.path();
         let is_kept = path.ends_with(MARK) || path.ends_with(files::LOCK);

@@ -14,8 +14,8 @@ use crate::support::to;
 const WRITERS: u64 = 3;
 
 /// Appends of every kind from several writers at once. `answered` is told every fact that a writer
-/// was answered with, before the writer goes on: `event <seq> <hash> <command>` and `blob <digest>`.
-/// Ends early when the ledger refuses.
+/// was answered with, before the writer goes on: `event <seq> <hash> <command>` and
+/// `blob <digest>`. Ends early when the ledger refuses.
 pub async fn run(ledger: &Ledger, appends: u64, seed: u64, answered: impl Fn(String) + Clone) {
     let writer = |number: u64| {
         let answered = answered.clone();
