@@ -240,8 +240,8 @@ pub enum AppendError {
         /// The stream.
         stream: StreamName,
     },
-    /// Events of this kind are written by the ledger itself.
-    #[error("events of kind {kind} are written by the ledger itself")]
+    /// Events of this kind are written by the ledger itself, and are not erased.
+    #[error("events of kind {kind} are the ledger's own: they cannot be appended or erased")]
     KindReserved {
         /// The kind.
         kind: EventKind,

@@ -24,6 +24,7 @@ use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::Payload;
 use fluxvm_verify::Position;
 use fluxvm_verify::RecordedEvent;
+use fluxvm_verify::is_rotation;
 use tokio::sync::oneshot;
 
 use crate::Append;
@@ -238,6 +239,11 @@ impl Committer {
             prev: found.prev,
             hash: found.hash,
         };
+        if is_rotation(&event) {
+            // Without it nobody could tell whose signature a checkpoint bears, nor open the ledger.
+            let kind = event.header.kind;
+            return Err(AppendError::KindReserved { kind }.into());
+        }
         let record = record::encode(&event, &Body::Redacted);
         erasure.writes.push((key.to_vec(), record));
         erasure.events.push(Arc::new(event));

@@ -395,3 +395,23 @@ async fn checkpoints_are_pushed_until_the_ledger_closes() {
             .exists()
     );
 }
+
+#[tokio::test]
+async fn the_event_that_hands_the_key_on_cannot_be_erased() {
+    let (dir, ledger) = new_ledger();
+    let event = ledger.rotate_key(rotation(1)).await.unwrap();
+    let redaction = Redaction {
+        seqs: vec![event.seq()],
+        looked_until: event.seq().position(),
+        blobs: vec![],
+        append: one("ledger", 1),
+    };
+    let refused = ledger.redact(redaction).await;
+    assert!(matches!(
+        refused,
+        Err(RedactError::Append(AppendError::KindReserved { .. }))
+    ));
+    ledger.close().await;
+    drop(ledger);
+    assert_eq!(open(dir.path()).keys().len(), 2);
+}
