@@ -76,7 +76,6 @@ async fn what_makes_no_sense_is_refused_before_a_process_exists() {
     for (request, slug) in [
         (changed(&|r| r.command.clear()), "malformed_request"),
         (changed(&|r| r.timeout_sec = Some(0.0)), "malformed_request"),
-        (changed(&|r| r.stdin = true), "malformed_request"),
         (
             changed(&|r| drop(r.env.insert("A=B".into(), String::new()))),
             "malformed_request",

@@ -128,7 +128,9 @@ async fn each_outcome_has_its_close_code() {
     }
     let (listener, port) = listener().await;
     let mut tunnel = open(&guest, &format!("port={port}")).await;
-    let (inside, _) = listener.accept().await.unwrap();
+    let (mut inside, _) = listener.accept().await.unwrap();
+    inside.write_all(b"here").await.unwrap();
+    assert_eq!(next(&mut tunnel).await, Some(Message::binary(&b"here"[..])));
     inside.set_zero_linger().unwrap();
     drop(inside);
     assert_eq!(closed(&mut tunnel).await, close_code::RELAY_FAILED);

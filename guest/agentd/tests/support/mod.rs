@@ -12,8 +12,12 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixListener;
 use std::os::unix::net::UnixStream;
 use std::process::Child;
@@ -34,6 +38,7 @@ use agentd_client::UnixConnector;
 use agentd_client::protocol::AgentToken;
 use agentd_client::protocol::ExecId;
 use agentd_client::protocol::ExitEvent;
+use agentd_client::protocol::IdentityPair;
 use agentd_client::protocol::KillScope;
 use agentd_client::protocol::OutputStream;
 use agentd_client::protocol::RunHookPayload;
@@ -70,8 +75,44 @@ impl Guest {
     pub fn under(starter: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join("agentd")).unwrap();
+        Self::inheriting(listener.as_fd(), folder, starter, variables)
+    }
+
+    /// A daemon behind a TCP port, as others expect it.
+    pub fn on_tcp() -> (Self, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let guest = Self::inheriting(listener.as_fd(), folder, &[], &[]);
+        (guest, address)
+    }
+
+    /// Posts the run hook to a port.
+    pub fn launch_over(&self, address: SocketAddr, identity: Option<IdentityPair>) {
+        let mut payload = RunHookPayload::new(AgentToken::new(TOKEN));
+        payload.identity = identity;
+        let body = serde_json::to_string(&payload.to_envelope()).unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let length = body.len();
+        let path = "/aws/lambda-microvms/runtime/v1/run";
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nhost: g\r\nconnection: close\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
+
+    fn inheriting(
+        listener: BorrowedFd<'_>,
+        folder: tempfile::TempDir,
+        starter: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Self {
         let _alone = SPAWNING.lock().unwrap();
-        fcntl(listener.as_fd(), FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
+        fcntl(listener, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
         let log = std::fs::File::create(folder.path().join("log")).unwrap();
         let built = env!("CARGO_BIN_EXE_microvms-agentd");
         let program = std::env::var("FLUXVM_AGENTD").unwrap_or_else(|_| built.into());

@@ -1,0 +1,129 @@
+"""Drives a guest daemon with the published client, call by call.
+
+Arguments: endpoint, token, the host's tunnel seed, the guest's public key, a scratch folder.
+Prints one line for each call that holds, and ends with an assertion at the first that does not.
+"""
+
+import io
+import os
+import socket
+import sys
+import tarfile
+import threading
+
+import microvms
+
+endpoint, token, host_seed, vm_public_key, scratch = sys.argv[1:]
+session = microvms.Session.direct(endpoint, token)
+
+
+def holds(name, condition, seen=None):
+    assert condition, f"{name}: {seen!r}"
+    print(f"holds: {name}", flush=True)
+
+
+session.wait_until_ready()
+health = session.health()
+holds("health", health.bootstrapped and not health.identity_degraded, health)
+holds("discovery", session.discovery().default_user is None)
+
+# Commands.
+result = session.run_sync(["sh", "-c", "echo out; echo err >&2; exit 3"])
+holds("run_sync", (result.exit_code, result.stdout, result.stderr) == (3, "out\n", "err\n"), result)
+result = session.run_sync("echo $A", shell=True, env={"A": "b"}, cwd="/")
+holds("shell", (result.exit_code, result.stdout) == (0, "b\n"), result)
+result = session.run_sync("echo $0", shell="sh")
+holds("named shell", result.exit_code == 0, result)
+result = session.run_sync(["sleep", "60"], timeout_sec=0.2)
+holds("deadline", result.timed_out and result.signal == 15, result)
+seen = []
+result = session.run_to_completion(
+    ["sh", "-c", "printf 'a\\377b'; exit 0"], on_output=seen.append
+)
+holds("run_to_completion", result.exit_code == 0 and len(seen) > 0, (result, seen))
+big = session.run_to_completion(["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"])
+holds("3 MB of output", len(big.stdout) == 3_000_000, len(big.stdout))
+
+# A command that is followed, written to and killed.
+process = session.spawn(["cat"], stdin=True, exec_id="followed")
+handle = session.exec("followed")
+ack = handle.write_stdin(b"hello\n")
+holds("write_stdin", ack.written == 6 and not ack.eof, ack)
+holds("close_stdin", handle.close_stdin().eof)
+result = process.wait(timeout=20)
+holds("spawn and wait", result.exit_code == 0, result)
+out = b"".join(bytes(piece) for piece in process.stdout)
+holds("stdout of a followed command", out == b"hello\n", out)
+holds("ack", session.exec("followed").ack().exit_code == 0)
+try:
+    session.exec("nobody").poll()
+    holds("an unknown exec raises", False)
+except microvms.MicrovmError as error:
+    holds("an unknown exec raises", "unknown_exec" in str(error), error)
+
+process = session.spawn("sleep 300 & sleep 300", shell=True, exec_id="killed")
+procs = {group.exec_id: group for group in session.procs()}
+holds("procs", len(procs["killed"].pids) >= 1 and not procs["killed"].child_exited, procs)
+holds("kill", session.kill("killed"))
+result = process.wait(timeout=20)
+holds("a killed command tells its signal", (result.exit_code, result.signal) == (None, 15), result)
+
+# Files and trees.
+path = os.path.join(scratch, "made", "file")
+session.upload_file(path, b"1\n2\n3\n", mode="0600")
+holds("upload_file", os.stat(path).st_mode & 0o777 == 0o600)
+holds("download_file", session.download_file(path) == b"1\n2\n3\n")
+holds("a range of lines", session.download_file(path, start_line=2, end_line=2) == b"2\n")
+holds("file_exists", session.file_exists(path) and not session.file_exists(path + "x"))
+try:
+    session.download_file(path + "x")
+    holds("an absent file raises", False)
+except microvms.MicrovmError as error:
+    holds("an absent file raises", True)
+packed = io.BytesIO()
+with tarfile.open(fileobj=packed, mode="w") as archive:
+    for name in ["a/b.txt", "a/" + "long" * 40]:
+        member = tarfile.TarInfo(name)
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"text"))
+    member = tarfile.TarInfo("a/link")
+    member.type, member.linkname = tarfile.SYMTYPE, "b.txt"
+    archive.addfile(member)
+tree = os.path.join(scratch, "tree")
+session.upload_tar(tree, packed.getvalue())
+back = bytes(session.download_tar(tree))
+names = sorted(tarfile.open(fileobj=io.BytesIO(back)).getnames())
+holds("a tree goes up and down", len(names) == 5 and "./a/link" in names, names)
+local = os.path.join(scratch, "local")
+os.mkdir(local)
+files = session.download_dir(tree, local, ["**/*.txt"])
+holds("download_dir", len(files) == 1, files)
+try:
+    session.upload_tar(tree, b"garbage" * 1000)
+    holds("garbage raises", False)
+except microvms.MicrovmError as error:
+    holds("garbage raises", "tar operation failed" in str(error), error)
+
+# Tunnels, to a server that answers each line in capitals.
+server = socket.create_server(("127.0.0.1", 0))
+
+
+def serve():
+    while True:
+        connection, _ = server.accept()
+        with connection, connection.makefile("rwb") as stream:
+            for line in stream:
+                stream.write(line.upper())
+                stream.flush()
+
+
+threading.Thread(target=serve, daemon=True).start()
+identity = microvms.TunnelIdentity(host_seed, vm_public_key)
+for name, pinned in [("plain", None), ("verified", identity)]:
+    with session.tunnel(server.getsockname()[1], verify_identity=pinned) as tunnel:
+        host, port = tunnel.local_address.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), timeout=20) as client:
+            client.sendall(b"through the tunnel\n")
+            got = client.makefile("rb").readline()
+            holds(f"a {name} tunnel", got == b"THROUGH THE TUNNEL\n", got)
+print("all hold", flush=True)
