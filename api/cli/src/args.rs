@@ -2,6 +2,8 @@
 //! that what reaches it has the right shape (a duration is a duration, a policy is a known name),
 //! so that a typing mistake is answered before a request is made.
 
+pub(crate) mod ledger;
+
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,6 +14,7 @@ use clap::ValueHint;
 use fluxvm_verify::EventHash;
 use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::LedgerId;
+use fluxvm_verify::VerifierKey;
 
 use crate::duration::parse_seconds;
 use crate::moment::Moment;
@@ -262,6 +265,9 @@ pub(crate) struct ExportArgs {
     /// File to write [default: stdout]
     #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) out: Option<PathBuf>,
+    /// Bring the stored content along that the events name
+    #[arg(long)]
+    pub(crate) with_content: bool,
 }
 
 /// `agent rm`.
@@ -277,14 +283,36 @@ pub(crate) struct RmArgs {
 pub(crate) enum Ledger {
     /// Check an export's chain of hashes, without the daemon; lists every fault
     #[command(after_help = VERIFY_HELP)]
-    Verify(VerifyArgs),
+    Verify(Box<VerifyArgs>),
     /// Show the ledger's identity and head
     Info,
     /// Write the whole ledger as JSONL that can be verified without the daemon
-    Export {
-        /// File to write [default: stdout]
-        #[arg(long, short, value_name = "FILE", value_hint = ValueHint::FilePath)]
-        out: Option<PathBuf>,
+    Export(ledger::LedgerExportArgs),
+    /// Print events of the whole ledger as JSON lines
+    Events(ledger::LedgerEventsArgs),
+    /// Print a signed checkpoint of the ledger as it is now; keep it somewhere else
+    Checkpoint(ledger::OutArg),
+    /// Print the proof that an event is in the ledger
+    Prove(ledger::ProveArgs),
+    /// Print the proof that the ledger begins with what it was at an earlier size
+    ProveConsistency(ledger::ProveConsistencyArgs),
+    /// Show the keys that speak and spoke for the ledger
+    Key,
+    /// Hand the ledger's key on to a new one
+    RotateKey,
+    /// Look at the disk, the head and the key; exits with 1 when something is wrong
+    Doctor,
+    /// Erase what a command said and wrote; its hashes stay
+    Redact(ledger::RedactArgs),
+    /// Forbid erasing anything of a session, or anything at all
+    Hold(ledger::HoldArgs),
+    /// List the holds in force
+    Holds,
+    /// Release a hold
+    Release {
+        /// The hold, by the seq of the event that placed it
+        #[arg(value_name = "HOLD")]
+        hold: u64,
     },
 }
 
@@ -307,6 +335,13 @@ pub(crate) struct VerifyArgs {
     /// An event noted down earlier, which must still have this hash (repeatable)
     #[arg(long, value_name = "SEQ:HASH", value_parser = parse_known)]
     pub(crate) known: Vec<(GlobalSeq, EventHash)>,
+    /// A key that must have spoken for the ledger: then an export without a signed checkpoint is
+    /// refused
+    #[arg(long, value_name = "VKEY")]
+    pub(crate) key: Option<VerifierKey>,
+    /// A signed checkpoint that was kept elsewhere, which the ledger must go through (repeatable)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) against: Vec<PathBuf>,
 }
 
 fn parse_known(text: &str) -> Result<(GlobalSeq, EventHash), String> {

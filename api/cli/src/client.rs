@@ -20,6 +20,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest JSON answer read into memory: two streams of 16 MiB of output, escaped and in base64,
 /// stay below it.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Largest text read: a checkpoint with its signatures, or a proof.
+const TEXT_BYTES_MAX: u64 = 1024 * 1024;
 /// Largest error body read: its message is for a terminal.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
 
@@ -61,6 +63,19 @@ impl Client {
     pub(crate) fn get(&self, path: &str) -> Result<Value, CliError> {
         let response = self.send("GET", path, &[], None, Patience::Normal)?;
         read_json("GET", path, response)
+    }
+
+    /// GET, answered with text.
+    pub(crate) fn get_text(&self, path: &str) -> Result<String, CliError> {
+        let response = self.send("GET", path, &[], None, Patience::Normal)?;
+        let body = response.into_body().into_with_config();
+        body.limit(TEXT_BYTES_MAX)
+            .read_to_string()
+            .map_err(|error| CliError::Answer {
+                method: "GET",
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })
     }
 
     /// POST of JSON, answered with JSON.

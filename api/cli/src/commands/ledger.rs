@@ -5,6 +5,7 @@ use std::io;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::path::Path;
+use std::path::PathBuf;
 
 use fluxvm_verify::FaultCode;
 use fluxvm_verify::Report;
@@ -28,9 +29,13 @@ pub(super) fn info(context: &Context) -> Result<u8, CliError> {
 
 /// `ledger verify`.
 pub(super) fn verify(context: &Context, args: VerifyArgs) -> Result<u8, CliError> {
+    let read =
+        |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| file_error(path, error));
     let options = VerifyOptions {
         ledger_id: args.ledger_id,
         known: args.known,
+        key: args.key,
+        against: args.against.iter().map(read).collect::<Result<_, _>>()?,
         ..VerifyOptions::default()
     };
     let report = verify_export(open(&args.file)?, &options);

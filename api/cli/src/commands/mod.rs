@@ -1,9 +1,11 @@
 //! One module per group of verbs: make the request, show the answer, choose the exit code.
 
 mod events;
+mod evidence;
 mod exec;
 mod export;
 mod ledger;
+mod redaction;
 mod replay;
 mod sessions;
 
@@ -18,6 +20,7 @@ use crate::args::Command;
 use crate::args::Global;
 use crate::args::Ledger;
 use crate::client::Client;
+use crate::client::with_query;
 use crate::discover::Surroundings;
 use crate::discover::discover;
 use crate::error::CliError;
@@ -25,6 +28,8 @@ use crate::error::EXIT_EXEC_FAILED;
 use crate::error::EXIT_USAGE;
 use crate::output::Output;
 use crate::render;
+
+pub(crate) use evidence::Check;
 
 /// What every verb works with.
 struct Context {
@@ -60,14 +65,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, CliError> {
     };
     match cli.command {
         Command::Agent(verb) => run_agent(&context, verb),
-        Command::Ledger(Ledger::Verify(args)) => ledger::verify(&context, args),
-        Command::Ledger(Ledger::Info) => ledger::info(&context),
-        Command::Ledger(Ledger::Export { out }) => export::run(
-            &context,
-            &context.client()?,
-            "/v1/ledger/export",
-            out.as_deref(),
-        ),
+        Command::Ledger(verb) => run_ledger(&context, verb),
         Command::Capabilities => {
             let answer = context.client()?.get("/v1/capabilities")?;
             context.output.show(&answer, render::capabilities::render)?;
@@ -90,6 +88,36 @@ pub(crate) fn run(cli: Cli) -> Result<u8, CliError> {
     }
 }
 
+fn run_ledger(context: &Context, verb: Ledger) -> Result<u8, CliError> {
+    match verb {
+        Ledger::Verify(args) => ledger::verify(context, *args),
+        Ledger::Info => ledger::info(context),
+        Ledger::Export(args) => {
+            let path = export_path("/v1/ledger/export", args.with_content);
+            export::run(context, &context.client()?, &path, args.out.out.as_deref())
+        }
+        Ledger::Events(args) => evidence::events(context, &args),
+        Ledger::Checkpoint(out) => evidence::checkpoint(context, out.out.as_deref()),
+        Ledger::Prove(args) => evidence::prove(context, &args),
+        Ledger::ProveConsistency(args) => evidence::prove_consistency(context, &args),
+        Ledger::Key => evidence::key(context),
+        Ledger::RotateKey => evidence::rotate_key(context),
+        Ledger::Doctor => evidence::doctor(context),
+        Ledger::Redact(args) => redaction::redact(context, &args),
+        Ledger::Hold(args) => redaction::hold(context, &args),
+        Ledger::Holds => redaction::list(context),
+        Ledger::Release { hold } => redaction::release(context, hold),
+    }
+}
+
+/// An export's path, with the stored content or without.
+fn export_path(path: &str, with_content: bool) -> String {
+    with_query(
+        path,
+        &[("content", with_content.then(|| "true".to_owned()))],
+    )
+}
+
 fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
     match verb {
         Agent::Run(args) => sessions::run(context, &args),
@@ -104,6 +132,7 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
             let client = context.client()?;
             let id = sessions::resolve(&client, &args.session.id)?;
             let path = format!("{}/{id}/export", sessions::SESSIONS);
+            let path = export_path(&path, args.with_content);
             export::run(context, &client, &path, args.out.as_deref())
         }
     }

@@ -38,6 +38,17 @@ pub(crate) fn to_json(file: &Path, report: &Report) -> Value {
         "events": report.events,
         "streams": report.streams,
         "redacted": report.redacted,
+        "redactions": report
+            .redactions
+            .iter()
+            .map(|(seq, kind)| json!({"seq": seq.get(), "kind": kind.to_string()}))
+            .collect::<Vec<_>>(),
+        "proofs": report.proofs,
+        "blobs": report.blobs,
+        "checkpoint": report.checkpoint.as_ref().map(|checkpoint| {
+            json!({"size": checkpoint.size.get(), "root": checkpoint.root.to_string()})
+        }),
+        "keys": report.keys.iter().map(|(_, key)| key.to_string()).collect::<Vec<_>>(),
         "head": report.head.map(|(seq, hash)| json!({"seq": seq.get(), "hash": hash.to_string()})),
         "faults_total": report.faults_total,
         "faults": faults,
@@ -49,6 +60,9 @@ pub(crate) fn render(report: &Report, style: Style) -> String {
     let mut parts = Vec::new();
     if !report.faults.is_empty() {
         parts.push(faults(&report.faults, style));
+    }
+    if !report.redactions.is_empty() {
+        parts.push(redactions(report));
     }
     parts.push(facts(report, style));
     parts.push(verdict(report));
@@ -73,6 +87,13 @@ fn faults(faults: &[Fault], style: Style) -> String {
     finish(table)
 }
 
+/// What was erased in good order is no fault, and is said all the same.
+fn redactions(report: &Report) -> String {
+    let lines = report.redactions.iter();
+    let lines = lines.map(|(seq, kind)| format!("REDACTED event {seq} ({kind})"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 fn facts(report: &Report, style: Style) -> String {
     let mut table = table(style, &[]);
     let mut row = |name: &str, value: String| {
@@ -88,8 +109,17 @@ fn facts(report: &Report, style: Style) -> String {
     if report.streams > 1 {
         row("streams", report.streams.to_string());
     }
-    if report.redacted > 0 {
-        row("redacted", report.redacted.to_string());
+    for (name, number) in [
+        ("redacted", report.redacted),
+        ("proofs", report.proofs),
+        ("blobs", report.blobs),
+    ] {
+        if number > 0 {
+            row(name, number.to_string());
+        }
+    }
+    if let Some(checkpoint) = &report.checkpoint {
+        row("signed", format!("up to event {}", checkpoint.size));
     }
     if let Some((seq, hash)) = report.head {
         row("head", format!("{seq}:{hash}"));
@@ -154,6 +184,10 @@ mod tests {
             events: 8,
             streams: 1,
             redacted: 1,
+            redactions: vec![(
+                GlobalSeq::new(1041).expect("a seq"),
+                EventKind::parse("exec").expect("a kind"),
+            )],
             scope: Some(Scope::OneStream(stream)),
             ..Report::default()
         }
@@ -165,6 +199,8 @@ mod tests {
             LINE  SEQ   KIND  FAULT               DETAIL
             7     1042  exec  payload_commitment  as told
             9     -     -     truncated           as told
+
+            REDACTED event 1041 (exec)
 
             covers    session/5f0c
             events    8
@@ -182,6 +218,8 @@ mod tests {
             ..report()
         };
         expect![[r#"
+            REDACTED event 1041 (exec)
+
             covers    session/5f0c
             events    8
             redacted  1
@@ -193,6 +231,8 @@ mod tests {
     fn the_json_report_names_the_same() {
         expect![[r#"
             {
+              "blobs": 0,
+              "checkpoint": null,
               "events": 8,
               "faults": [
                 {
@@ -213,9 +253,17 @@ mod tests {
               "faults_total": 2,
               "file": "e.jsonl",
               "head": null,
+              "keys": [],
               "ledger_id": null,
               "ok": false,
+              "proofs": 0,
               "redacted": 1,
+              "redactions": [
+                {
+                  "kind": "exec",
+                  "seq": 1041
+                }
+              ],
               "scope": "session/5f0c",
               "streams": 1
             }"#]]
