@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A path leads from the event before it to the root of the tree in the first line, the lowest hash
-//! first. The hashes at its upper end are mostly those of the path before: such a shared end is left
-//! out, and the length that the path must have tells how much of it.
+//! first. The hashes at its upper end are mostly those of the path before: such a shared end is
+//! left out, and the length that the path must have tells how much of it.
 //!
 //! A blob is in as many lines as it needs, in order; its digest is the plain BLAKE3 of all of it.
 

@@ -7,7 +7,7 @@
 //! kind    ledger.key_rotated, schema 1
 //! payload {"checkpoint":"<note>","new_vkey":"…","old_vkey":"…","signature":"<base64>"}
 //!
-//! signature  by the old key over  "fluxvm ledger v1 rotation\n" ‖ ledger id ‖ "\n" ‖ new vkey ‖ "\n"
+//! signature  by the old key: "fluxvm ledger v1 rotation\n" ‖ ledger id ‖ "\n" ‖ new vkey ‖ "\n"
 //! checkpoint by the old key over all events before this one: the old key's last word
 //! ```
 //!
