@@ -17,10 +17,12 @@ pub use fault::FaultCode;
 use crate::Checkpoint;
 use crate::ConsistencyProof;
 use crate::EventHash;
+use crate::EventKind;
 use crate::Genesis;
 use crate::GlobalSeq;
 use crate::LedgerId;
 use crate::Position;
+use crate::RecordedEvent;
 use crate::StreamName;
 use crate::VerifierKey;
 use crate::export::LINE_BYTES_MAX;
@@ -86,6 +88,8 @@ pub struct Report {
     pub streams: u64,
     /// How many of the events had been redacted.
     pub redacted: u64,
+    /// Which ones, as far as they are listed.
+    pub redactions: Vec<(GlobalSeq, EventKind)>,
     /// How many proofs of single events were read.
     pub proofs: u64,
     /// How many blobs were read whole.
@@ -106,6 +110,14 @@ impl Report {
     /// Whether not a single fault was found.
     pub fn is_clean(&self) -> bool {
         self.faults_total == 0
+    }
+
+    fn add_redacted(&mut self, event: &RecordedEvent) {
+        self.redacted += 1;
+        if self.redactions.len() < FAULTS_LISTED_MAX {
+            let kind = event.header.kind.clone();
+            self.redactions.push((event.header.seq, kind));
+        }
     }
 
     fn add(&mut self, fault: Fault) {

@@ -226,7 +226,9 @@ impl<'a> Walk<'a> {
     fn take_event(&mut self, event: &RecordedEvent, faults: Vec<(FaultCode, String)>) {
         self.current = Some((event.header.seq, event.header.kind.clone()));
         self.report.events += 1;
-        self.report.redacted += u64::from(matches!(event.payload, Payload::Redacted));
+        if event.payload == Payload::Redacted {
+            self.report.add_redacted(event);
+        }
         for (code, detail) in faults {
             self.fault(code, detail);
         }
