@@ -313,6 +313,11 @@ async fn the_images_own_user_is_kept_or_refused_and_never_roots_by_accident() {
         return;
     }
     let preserve = [("AGENTD_PRESERVE_IMAGE_USER", "1")];
+    // Nothing was captured, so nothing can be sealed.
+    let program = env!("CARGO_BIN_EXE_microvms-agentd");
+    let (_plain, client) = Guest::start().await;
+    let sealing = command([program, "--seal-image-user"]);
+    assert_eq!(support::run(&client, &sealing).await.code(), Some(1));
     // No record: starts that name no user are refused, others run.
     let guest = isolated("", &preserve);
     let client = guest.client(TOKEN);
