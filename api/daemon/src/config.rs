@@ -63,8 +63,37 @@ pub(crate) struct Config {
     pub(crate) state_dir: Option<PathBuf>,
     /// Who may do what.
     pub(crate) auth: AuthConfig,
+    /// The ledger.
+    pub(crate) ledger: LedgerConfig,
     /// The sandbox engine.
     pub(crate) sandbox: SandboxConfig,
+}
+
+/// `[ledger]`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LedgerConfig {
+    /// Where a second copy of everything goes.
+    pub(crate) archive: Option<PathBuf>,
+    /// What it means when that copy cannot be written.
+    pub(crate) archive_failure: ArchivePolicy,
+    /// A folder that every signed checkpoint is kept in, best on other storage.
+    pub(crate) checkpoint_dir: Option<PathBuf>,
+    /// Every signed checkpoint goes to standard output.
+    pub(crate) checkpoint_stdout: bool,
+    /// An address that every signed checkpoint is posted to.
+    pub(crate) witness: Option<String>,
+}
+
+/// What it means when the archive cannot be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum ArchivePolicy {
+    /// It is reported, and work goes on without the copy.
+    #[default]
+    Report,
+    /// The daemon ends: no work without the copy.
+    Stop,
 }
 
 /// `[auth]`.
@@ -261,6 +290,7 @@ fn check(config: &Config) -> Result<(), String> {
             "auth.require: false lets everyone in, so that auth.tokens mean nothing".into(),
         );
     }
+    check_ledger(&config.ledger)?;
     if config.sandbox.uid_count == Some(0) {
         return Err("sandbox.uid_count: must be at least 1".into());
     }
@@ -276,6 +306,25 @@ fn check(config: &Config) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+fn check_ledger(ledger: &LedgerConfig) -> Result<(), String> {
+    for (name, path) in [
+        ("archive", &ledger.archive),
+        ("checkpoint_dir", &ledger.checkpoint_dir),
+    ] {
+        if let Some(path) = path.as_deref().filter(|path| !path.is_absolute()) {
+            let path = path.display();
+            return Err(format!("ledger.{name}: {path} is not an absolute path"));
+        }
+    }
+    match &ledger.witness {
+        Some(url) if !url.starts_with("http://") => Err(
+            "ledger.witness: must be an http:// address; for TLS put a forwarder on this machine"
+                .into(),
+        ),
+        _ => Ok(()),
+    }
 }
 
 fn is_name(text: &str) -> bool {
@@ -324,12 +373,17 @@ mod tests {
                 "[sandbox]\nuid_count = 0",
                 "[sandbox]\nmasked_paths = [\"srv\"]",
                 "[sandbox]\nuid_base = -1",
+                "[ledger]\narchive = \"/a\"\narchive_failure = \"stop\"\n\
+                 checkpoint_dir = \"/c\"\ncheckpoint_stdout = true\nwitness = \"http://w:1/x\"",
+                "[ledger]\narchive = \"a\"",
+                "[ledger]\narchive_failure = \"ignore\"",
+                "[ledger]\nwitness = \"https://w/\"",
                 "listen = ",
             ],
             expect![[r#"
                 ok
                 ok
-                line 1: lsten: unknown field `lsten`, expected one of `listen`, `state_dir`, `auth`, `sandbox`
+                line 1: lsten: unknown field `lsten`, expected one of `listen`, `state_dir`, `auth`, `ledger`, `sandbox`
                 line 1: listen: `7788` is not an address with a port, such as 127.0.0.1:7788 or [::1]:7788
                 line 2: auth.requrie: unknown field `requrie`, expected `require` or `tokens`
                 line 2: auth.require: invalid type: string "yes", expected a boolean
@@ -341,6 +395,10 @@ mod tests {
                 sandbox.uid_count: must be at least 1
                 sandbox.masked_paths: srv is not an absolute path
                 line 2: sandbox.uid_base: invalid value: integer `-1`, expected u32
+                ok
+                ledger.archive: a is not an absolute path
+                line 2: ledger.archive_failure: unknown variant `ignore`, expected `report` or `stop`
+                ledger.witness: must be an http:// address; for TLS put a forwarder on this machine
                 line 1: string values must be quoted, expected literal string
             "#]],
         );

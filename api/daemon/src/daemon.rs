@@ -14,6 +14,8 @@ use fluxvm_commands::Engine;
 use fluxvm_commands::EngineOptions;
 use fluxvm_commands::StartError;
 use fluxvm_commands::SystemClock;
+use fluxvm_eventstore::ArchiveFailure;
+use fluxvm_eventstore::ArchiveOptions;
 use fluxvm_eventstore::LedgerOptions;
 use fluxvm_vmm::ProbeError;
 use fluxvm_vmm::Procbox;
@@ -26,7 +28,9 @@ use tokio::sync::watch;
 
 use crate::app::App;
 use crate::auth::Authenticator;
+use crate::config::ArchivePolicy;
 use crate::config::ConfigError;
+use crate::config::LedgerConfig;
 use crate::lifecycle::Stage;
 use crate::metrics::Metrics;
 use crate::ready;
@@ -37,6 +41,7 @@ use crate::settings::SettingsError;
 use crate::state::Reach;
 use crate::state::StateDir;
 use crate::state::StateError;
+use crate::witness::Pushes;
 
 /// Memory that the ledger's store may use for pages, in bytes.
 const LEDGER_CACHE_BYTES: u64 = 128 * 1024 * 1024;
@@ -100,6 +105,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), DaemonError> {
         }
     };
     app.ready(engine.clone());
+    let pushes = Pushes::start(&settings.ledger, &engine);
     let reach = Reach {
         url: url_of(address),
         token_file: admin_token.map(|_| state.admin_token_file()),
@@ -116,6 +122,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), DaemonError> {
     match ended {
         Ended::Signal(name) => {
             engine.shutdown(name).await;
+            pushes.finish().await;
             tracing::info!(signal = name, "ended in order; sandboxes keep running");
             Ok(())
         }
@@ -204,7 +211,7 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         signing_key_file: state.secrets_dir().join("ledger-signing-key"),
         origin: origin(),
         cache_bytes: LEDGER_CACHE_BYTES,
-        archive: None,
+        archive: archive(&settings.ledger),
     };
     let options = EngineOptions {
         ledger,
@@ -214,10 +221,22 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
     Ok(Engine::start(options).await?)
 }
 
+fn archive(config: &LedgerConfig) -> Option<ArchiveOptions> {
+    let on_failure = match config.archive_failure {
+        ArchivePolicy::Report => ArchiveFailure::Report,
+        ArchivePolicy::Stop => ArchiveFailure::Stop,
+    };
+    let dir = config.archive.clone()?;
+    Some(ArchiveOptions { dir, on_failure })
+}
+
 /// No sandbox may see the state folder, wherever it lies: the ledger and every token are in it.
 fn masked_paths(settings: &Settings, root: &Path) -> Vec<std::path::PathBuf> {
     let mut paths = settings.masked_paths.clone();
     paths.push(root.to_owned());
+    // What lies elsewhere so that it is safe from this machine is not shown to its guests.
+    let ledger = &settings.ledger;
+    paths.extend(ledger.archive.iter().chain(&ledger.checkpoint_dir).cloned());
     paths
 }
 

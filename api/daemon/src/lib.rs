@@ -31,6 +31,7 @@ mod session_view;
 mod settings;
 mod state;
 mod status;
+mod witness;
 
 use std::io::Write;
 use std::process::ExitCode;

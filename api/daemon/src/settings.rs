@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use crate::cli::Cli;
 use crate::config::Config;
+use crate::config::LedgerConfig;
 use crate::config::TokenConfig;
 
 /// Where a daemon listens that was told nothing else.
@@ -36,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) state_dir: PathBuf,
     /// Tokens beside the admin token.
     pub(crate) tokens: Vec<TokenConfig>,
+    /// The ledger.
+    pub(crate) ledger: LedgerConfig,
     /// The guest daemon.
     pub(crate) agentd: PathBuf,
     /// The program that builds namespaces.
@@ -178,6 +181,7 @@ impl Settings {
             open,
             state_dir,
             tokens: config.auth.tokens,
+            ledger: config.ledger,
             agentd,
             launcher,
             images_dir: sandbox.images_dir,

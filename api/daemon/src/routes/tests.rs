@@ -100,7 +100,9 @@ async fn what_is_done_to_the_ledger_is_for_admins_without_a_tenant_and_proofs_ar
         }
     }
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-    check(&lines, expect![[r#"
+    check(
+        &lines,
+        expect![[r#"
         GET /v1/ledger/events: 401 unauthorized
         GET /v1/ledger/events read-only: 403 forbidden
         GET /v1/ledger/events tenant: 403 forbidden
@@ -141,7 +143,9 @@ async fn what_is_done_to_the_ledger_is_for_admins_without_a_tenant_and_proofs_ar
         GET /v1/ledger/key read-only: 503 starting
         GET /v1/ledger/key tenant: 503 starting
         GET /v1/ledger/key admin: 503 starting
-    "#]]).await;
+    "#]],
+    )
+    .await;
 }
 
 #[tokio::test]
