@@ -1,5 +1,6 @@
-//! Makes a golden ledger for a NEW format version: lets real daemons live a life with every kind of event
-//! in it, and writes the export and the digests that `tests/golden_ledger.rs` compares with for ever.
+//! Makes a golden ledger for a NEW format version: lets real daemons live a life with every kind of
+//! event in it, and writes the export and the digests that `tests/golden_ledger.rs` compares with
+//! for ever.
 //!
 //! Refuses to write over a file that exists. Needs the programs of `make build`.
 
@@ -74,7 +75,8 @@ fn before_the_crash(state: &State) {
     let _ = api.exec_within(&first, 0.2, "sleep 300 & wait");
     let _ = api.exec(&first, "sleep 300 & printf '\\377\\000'");
     let body = json!({"agent": "digest-only", "record": "digest", "ttl_seconds": 3600,
-        "workspace": {"path": "/w", "git": "https://example.org/r"}, "policy": {"preset": "offline"}});
+        "workspace": {"path": "/w", "git": "https://example.org/r"},
+        "policy": {"preset": "offline"}});
     let second = api.create_with(&body);
     let replay = json!({"target": second, "stop_on_failure": false});
     let _ = api
@@ -108,7 +110,8 @@ fn before_the_crash(state: &State) {
     assert_eq!(daemon.terminate().code, Some(0));
 }
 
-/// Leaves a replay under way, whose second command waits: the next daemon cannot take it up and says so.
+/// Leaves a replay under way, whose second command waits: the next daemon cannot take it up and
+/// says so.
 fn interrupted_replay(daemon: &Daemon, first: &str, second: &str) {
     let mut stream = daemon.api().stream(second, "", None);
     stream.until("replay");

@@ -47,8 +47,8 @@ pub fn program(program: Program) -> PathBuf {
     path
 }
 
-/// Copies the programs that a daemon needs to where an ordinary user may run them, and answers with the
-/// daemon's place there.
+/// Copies the programs that a daemon needs to where an ordinary user may run them, and answers with
+/// the daemon's place there.
 ///
 /// # Panics
 ///

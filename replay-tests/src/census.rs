@@ -1,10 +1,10 @@
-//! What the sandboxes of one state folder have on the host: processes, mounts, control groups, network
-//! namespaces, sockets and files.
+//! What the sandboxes of one state folder have on the host: processes, mounts, control groups,
+//! network namespaces, sockets and files.
 //!
-//! A process belongs to them when it shares the process namespace of a sandbox's first process, when its
-//! control group is a sandbox's, or when it is a launcher that was told the state folder. Its mount
-//! namespace is the sandbox's own, so that all mounts there count; of the host's those that name the
-//! state folder.
+//! A process belongs to them when it shares the process namespace of a sandbox's first process,
+//! when its control group is a sandbox's, or when it is a launcher that was told the state folder.
+//! Its mount namespace is the sandbox's own, so that all mounts there count; of the host's those
+//! that name the state folder.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -136,8 +136,8 @@ fn namespace(pid: i32, kind: &str) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/{kind}")).ok()
 }
 
-/// A process, told from a later one of the same number: when it began, and its command line. None when it
-/// has ended, though its parent may not have noticed.
+/// A process, told from a later one of the same number: when it began, and its command line. None
+/// when it has ended, though its parent may not have noticed.
 fn describe(pid: i32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // A command may hold spaces and parentheses; the fields behind it are counted from its end.

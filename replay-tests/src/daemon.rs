@@ -24,8 +24,8 @@ use crate::state::State;
 use crate::state::last_lines;
 use crate::wait::PATIENCE;
 
-/// A running daemon. Going out of scope it deletes its sessions, looks whether anything of them is left,
-/// and ends in order.
+/// A running daemon. Going out of scope it deletes its sessions, looks whether anything of them is
+/// left, and ends in order.
 #[derive(Debug)]
 pub struct Daemon {
     pub(crate) child: Option<Child>,
@@ -243,8 +243,8 @@ impl Drop for Daemon {
     }
 }
 
-/// A daemon that the tests of one program share when they run side by side in it. It goes with the last
-/// of them.
+/// A daemon that the tests of one program share when they run side by side in it. It goes with the
+/// last of them.
 ///
 /// # Panics
 ///

@@ -1,14 +1,14 @@
-//! What the system tests stand on: the real daemon, started and ended by the test, and the questions
-//! that only the host can answer.
+//! What the system tests stand on: the real daemon, started and ended by the test, and the
+//! questions that only the host can answer.
 //!
-//! What it promises: a test that ends well has left nothing on the machine, because [`Daemon`] looks
-//! when it goes; a test that ends badly has left nothing either, and shows the daemon's last words. What
-//! it refuses: to guess where programs are, to end a process by its name, and to wait for a time where
-//! there is something to wait for. Where the host has no event to wait on (a process that must have
-//! ended), [`eventually`] asks again, within a limit.
+//! What it promises: a test that ends well has left nothing on the machine, because [`Daemon`]
+//! looks when it goes; a test that ends badly has left nothing either, and shows the daemon's last
+//! words. What it refuses: to guess where programs are, to end a process by its name, and to wait
+//! for a time where there is something to wait for. Where the host has no event to wait on (a
+//! process that must have ended), [`eventually`] asks again, within a limit.
 //!
-//! The tests know of the daemon what a client knows: its HTTP surface, its command line, its exit codes
-//! and the ledger's format. One file of `tests/` is one claim.
+//! The tests know of the daemon what a client knows: its HTTP surface, its command line, its exit
+//! codes and the ledger's format. One file of `tests/` is one claim.
 
 mod api;
 mod binaries;

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::Instant;
 
-/// How long a test waits for what must happen, before it says that it did not. Far above what anything
-/// takes on a machine that runs other tests beside.
+/// How long a test waits for what must happen, before it says that it did not. Far above what
+/// anything takes on a machine that runs other tests beside.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The pause between two looks.
@@ -28,8 +28,8 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// A number of seconds that no other test sleeps: it finds one process among all of the machine, by the
-/// arguments of `sleep`.
+/// A number of seconds that no other test sleeps: it finds one process among all of the machine, by
+/// the arguments of `sleep`.
 #[must_use]
 pub fn marker() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);

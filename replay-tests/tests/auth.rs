@@ -1,5 +1,5 @@
-//! Who may ask what. Nothing is answered to nobody, a tenant does not learn that others exist, and open
-//! access is never had by accident.
+//! Who may ask what. Nothing is answered to nobody, a tenant does not learn that others exist, and
+//! open access is never had by accident.
 
 use std::os::unix::fs::PermissionsExt;
 

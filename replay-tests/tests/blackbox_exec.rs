@@ -23,7 +23,8 @@ const ALL_BYTES: &str =
 fn inside_with(api: &Api, id: &str, marker: &str) -> u64 {
     let (head, last) = marker.split_at(marker.len() - 1);
     let command = format!(
-        "n=0; for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' <$f 2>/dev/null | grep -q '{head}[{last}]' \
+        "n=0; for f in /proc/[0-9]*/cmdline; do \
+         tr '\\0' ' ' <$f 2>/dev/null | grep -q '{head}[{last}]' \
          && n=$((n+1)); done; echo $n"
     );
     api.exec(id, &command)

@@ -1,6 +1,6 @@
-//! The daemon ends, as a power cut would end it, at each step of making a session, running a command and
-//! deleting a session. The next daemon on the same state folder finishes or undoes what was under way,
-//! the ledger says which, and the machine holds nothing that no session owns.
+//! The daemon ends, as a power cut would end it, at each step of making a session, running a
+//! command and deleting a session. The next daemon on the same state folder finishes or undoes what
+//! was under way, the ledger says which, and the machine holds nothing that no session owns.
 
 use fluxvm_replay_tests::Api;
 use fluxvm_replay_tests::Daemon;
@@ -23,7 +23,8 @@ enum Asked {
     Delete,
 }
 
-/// A state folder with one session that must live through everything, and what became of the other one.
+/// A state folder with one session that must live through everything, and what became of the other
+/// one.
 struct After {
     daemon: Daemon,
     state: State,

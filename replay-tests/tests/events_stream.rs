@@ -1,5 +1,5 @@
-//! A session's events reach whoever listens: history first, then as they happen, each once, in order,
-//! over any break of the connection.
+//! A session's events reach whoever listens: history first, then as they happen, each once, in
+//! order, over any break of the connection.
 
 use std::thread;
 
@@ -165,7 +165,8 @@ fn since_is_exclusive_in_the_stream_and_in_the_listing() {
         .collect();
     let mut stream = api.stream(&id, &format!("?since={since}"), None);
     let streamed = seqs(&stream.until("exec"));
-    // The shown time is cut to microseconds: the event itself may be a fraction later, nothing more.
+    // The shown time is cut to microseconds: the event itself may be a fraction later, nothing
+    // more.
     let newer: Vec<u64> = listed
         .iter()
         .copied()

@@ -1,16 +1,16 @@
 //! Ledgers of the past, which every version must read for ever and understand the same way.
 //!
 //! `golden/ledger-<n>.jsonl` is the export of a ledger that a real daemon wrote in format `n`;
-//! `golden/ledger-<n>.digests` has the digest of the state after each of its events. They were made once
-//! and are never made again: a change after which this test fails has changed what old ledgers mean, and
-//! the change is wrong, not the file. A new format version gets new files:
+//! `golden/ledger-<n>.digests` has the digest of the state after each of its events. They were made
+//! once and are never made again: a change after which this test fails has changed what old ledgers
+//! mean, and the change is wrong, not the file. A new format version gets new files:
 //!
 //! ```text
 //! cargo run -p fluxvm-replay-tests --example make_golden -- <n>
 //! ```
 //!
-//! which refuses to write over an old one. What may change a digest rightly is a new field of the state;
-//! then the new field gets a default that leaves old states as they were.
+//! which refuses to write over an old one. What may change a digest rightly is a new field of the
+//! state; then the new field gets a default that leaves old states as they were.
 
 use std::collections::BTreeSet;
 
@@ -41,8 +41,8 @@ fn ledger_one_means_what_it_meant_at_every_event() {
     assert_eq!(now, DIGESTS_1);
 }
 
-/// Every kind that the version which wrote it could write, but for `exec.refused`, which no rule of that
-/// version could bring about. Later kinds are later ledgers' matter.
+/// Every kind that the version which wrote it could write, but for `exec.refused`, which no rule of
+/// that version could bring about. Later kinds are later ledgers' matter.
 const KINDS_1: [&str; 20] = [
     "exec",
     "exec.failed",

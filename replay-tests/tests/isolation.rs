@@ -1,4 +1,5 @@
-//! What runs in a session sees of the machine what any ordinary user may read, and of fluxvm nothing.
+//! What runs in a session sees of the machine what any ordinary user may read, and of fluxvm
+//! nothing.
 
 use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::State;

@@ -1,5 +1,5 @@
-//! A daemon that is killed while a command runs loses nothing of it: the session and the command go on,
-//! and whoever listens goes on where it was.
+//! A daemon that is killed while a command runs loses nothing of it: the session and the command go
+//! on, and whoever listens goes on where it was.
 
 use std::thread;
 use std::thread::JoinHandle;
@@ -16,8 +16,8 @@ use fluxvm_replay_tests::processes_with;
 use fluxvm_replay_tests::verified;
 use serde_json::json;
 
-/// Waits, between its first and its last word, for whoever opens the other end of the pipe. The marker
-/// shows from the host that it runs.
+/// Waits, between its first and its last word, for whoever opens the other end of the pipe. The
+/// marker shows from the host that it runs.
 fn waiting_command(marker: &str) -> String {
     format!(": {marker} ; echo begin; read word <go; echo $word; exit 5")
 }
@@ -32,8 +32,8 @@ fn retry(daemon: &Daemon, id: &str, command: &str) -> Answer {
     daemon.api().send("POST", &path, &KEY, body.as_bytes())
 }
 
-/// Starts the command in a thread of its own, which answers whether its connection broke, and waits until
-/// the command runs.
+/// Starts the command in a thread of its own, which answers whether its connection broke, and waits
+/// until the command runs.
 fn start_waiting(daemon: &Daemon, id: &str) -> (String, JoinHandle<bool>) {
     let marker = marker();
     let command = waiting_command(&marker);
@@ -139,7 +139,8 @@ fn a_command_that_ended_while_no_daemon_ran_has_its_outcome_too() {
     let pipe = format!("/proc/{guest}/root/workspace/go");
     daemon.kill9();
     assert!(caller.join().expect("the caller"));
-    // Opening the pipe to write waits for its reader; then the command ends, with nobody there to see it.
+    // Opening the pipe to write waits for its reader; then the command ends, with nobody there to
+    // see it.
     std::fs::write(&pipe, "alone\n").expect("the command reads");
 
     let daemon = Daemon::start(&state);

@@ -1,5 +1,6 @@
-//! A daemon that is killed again and again under load keeps its word: whatever it answered is so after
-//! the restart, whatever it did not answer is either done or undone, and nothing is left over.
+//! A daemon that is killed again and again under load keeps its word: whatever it answered is so
+//! after the restart, whatever it did not answer is either done or undone, and nothing is left
+//! over.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,7 +35,8 @@ struct Answered {
     ran: Vec<(String, u64, String)>,
 }
 
-/// One caller: makes a session, works in it and deletes it, over and over, until the daemon is gone.
+/// One caller: makes a session, works in it and deletes it, over and over, until the daemon is
+/// gone.
 fn call(api: &Api, name: &str, answered: &Mutex<Answered>, answers: &Sender<()>) {
     let note = |keep: &mut dyn FnMut(&mut Answered)| {
         keep(&mut answered.lock().unwrap_or_else(PoisonError::into_inner));

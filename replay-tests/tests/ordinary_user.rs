@@ -13,8 +13,9 @@ use serde_json::json;
 /// A user that owns nothing on any machine: above those of people, below those of containers.
 const USER: u32 = 61_234;
 
-/// A daemon of an ordinary user, with programs that it may run; it goes before what it stands on. None where this test is not root: then
-/// every other test of this crate already is that ordinary user's.
+/// A daemon of an ordinary user, with programs that it may run; it goes before what it stands on.
+/// None where this test is not root: then every other test of this crate already is that ordinary
+/// user's.
 fn users_daemon() -> Option<(State, tempfile::TempDir, Daemon)> {
     if !is_root_or_says_so("become an ordinary user; the other tests run as one already") {
         return None;

@@ -1,9 +1,10 @@
-//! Everything that the daemon shows is a fold of the ledger: what it answered live, at every moment of a
-//! varied life, is what a rebuild from nothing gives at the same place.
+//! Everything that the daemon shows is a fold of the ledger: what it answered live, at every moment
+//! of a varied life, is what a rebuild from nothing gives at the same place.
 
 use std::sync::Arc;
 use std::thread;
 
+use fluxvm_projections::Operation;
 use fluxvm_projections::Session;
 use fluxvm_projections::World;
 use fluxvm_replay_tests::Api;
@@ -52,7 +53,10 @@ fn look(api: &Api, ids: &[String]) -> Seen {
 /// One session's record as a fold has it, in the words of the API.
 fn shown(session: &Session) -> Value {
     let json = |value: &dyn erased::Shown| value.shown();
-    let operation = |it: &fluxvm_projections::Operation| json!({"op": it.kind.name(), "seq": it.seq, "started_at": json(&it.started_at)});
+    let operation = |it: &Operation| {
+        let started_at = json(&it.started_at);
+        json!({"op": it.kind.name(), "seq": it.seq, "started_at": started_at})
+    };
     json!({
         "id": session.id.0.to_string(),
         "agent": session.agent,
@@ -111,9 +115,9 @@ fn answered(record: &Value) -> Value {
 }
 
 fn shown_keys() -> Vec<String> {
-    let text = "id agent tenant status status_reason sandbox_id backend created_at expires_at revision \
-        workspace.path workspace.note runtime.memory_mb policy.offline usage.execs usage.exec_ms record \
-        in_flight interrupted_op";
+    let text = "id agent tenant status status_reason sandbox_id backend created_at expires_at \
+        revision workspace.path workspace.note runtime.memory_mb policy.offline usage.execs \
+        usage.exec_ms record in_flight interrupted_op";
     text.split_whitespace().map(str::to_owned).collect()
 }
 
@@ -264,7 +268,8 @@ fn what_was_shown_live_is_what_a_rebuild_shows_at_the_same_place() {
     same_state_at_every_event(&events);
 }
 
-/// A fold from nothing up to each event, and one that goes on from event to event, have equal digests.
+/// A fold from nothing up to each event, and one that goes on from event to event, have equal
+/// digests.
 fn same_state_at_every_event(events: &[Arc<RecordedEvent>]) {
     let incremental = digests(events.iter().map(Arc::as_ref));
     for (index, line) in incremental.lines().enumerate() {

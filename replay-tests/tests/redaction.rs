@@ -1,0 +1,255 @@
+//! What a command said is erased for good, what it proved stays, and a hold forbids it.
+
+use std::path::Path;
+
+use fluxvm_replay_tests::Daemon;
+use fluxvm_replay_tests::SESSIONS;
+use fluxvm_replay_tests::Start;
+use fluxvm_replay_tests::State;
+use fluxvm_replay_tests::digests;
+use fluxvm_replay_tests::events_of;
+use fluxvm_replay_tests::fold;
+use fluxvm_replay_tests::open_offline;
+use fluxvm_replay_tests::verified;
+use serde_json::Value;
+use serde_json::json;
+
+/// What nobody may find afterwards.
+const SECRET: &str = "correct-horse-battery-staple-0451";
+
+/// The files below `dir` in which the secret can be read.
+fn files_with_secret(dir: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let metadata = path.symlink_metadata().expect("metadata");
+        if metadata.is_dir() {
+            found.extend(files_with_secret(&path));
+        } else if metadata.is_file() {
+            let bytes = std::fs::read(&path).expect("a file");
+            let secret = SECRET.as_bytes();
+            if bytes.windows(secret.len()).any(|window| window == secret) {
+                found.push(path.display().to_string());
+            }
+        }
+    }
+    found
+}
+
+fn redact(daemon: &Daemon, seq: &Value) -> fluxvm_replay_tests::Answer {
+    let body = json!({"seq": seq, "reason": "GDPR 17, ticket 881"});
+    daemon.api().post("/v1/ledger/redact", &body)
+}
+
+#[test]
+fn a_redacted_command_is_in_no_file_and_no_answer_and_all_proofs_hold() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let session = api.create();
+    api.exec(&session, "echo before");
+    // Its output is small and large, and the answer is kept for its key as well.
+    let line = format!("echo {SECRET}; for i in $(seq 9000); do echo {SECRET} >&2; done");
+    let body = json!({"command": line}).to_string();
+    let path = format!("{SESSIONS}/{session}/exec");
+    let key = [("idempotency-key", "k1")];
+    let answer = api.send("POST", &path, &key, body.as_bytes()).expect(200);
+    api.exec(&session, "echo after");
+    let seq = &answer["seq"];
+    let proof = api.get(&format!("/v1/ledger/proof/{seq}")).body;
+    let checkpoint = api.get("/v1/ledger/checkpoint").body;
+    assert!(!files_with_secret(daemon.state_dir()).is_empty());
+
+    let done = redact(&daemon, seq).expect(200);
+    assert_eq!(done["redacted"].as_array().map(Vec::len), Some(3), "{done}");
+    assert_eq!(redact(&daemon, seq).expect(200), done, "asked again");
+    let events = api.events(&session);
+    let erased: Vec<&Value> = events
+        .iter()
+        .filter(|event| event["redacted"] == true)
+        .collect();
+    assert_eq!(erased.len(), 2);
+    assert!(erased.iter().all(|event| event["data"].is_null()));
+    assert!(!format!("{events:?}").contains(SECRET));
+    let retried = api.send("POST", &path, &key, body.as_bytes());
+    assert_eq!(retried.error(410), "answer_erased");
+    let before = api.session(&session);
+    let info = api.get("/v1/ledger/info").expect(200);
+    assert_eq!(info["erasure_pending"], true);
+
+    let ended = daemon.terminate();
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let info = api.get("/v1/ledger/info").expect(200);
+    assert_eq!(info["erasure_pending"], false);
+    // The session's own files are the guest's; what the daemon keeps is everything else.
+    for place in ["ledger", "blobs"] {
+        let found = files_with_secret(&daemon.state_dir().join(place));
+        assert_eq!(found, Vec::<String>::new());
+    }
+    assert_eq!(api.session(&session)["usage"], before["usage"]);
+
+    let export = api.export_ledger();
+    let report = verified(&export);
+    assert_eq!(report.redacted, 3);
+    assert!(!String::from_utf8_lossy(&export).contains(SECRET));
+    let file = state.beside("ledger.jsonl");
+    std::fs::write(&file, &export).expect("written");
+    let note = state.beside("checkpoint");
+    std::fs::write(&note, &checkpoint).expect("written");
+    let words = ["ledger", "verify", file.to_str().expect("text")];
+    let against = ["--against", note.to_str().expect("text")];
+    let ran = daemon.ctl().run(&[&words[..], &against].concat());
+    assert_eq!(ran.code, 0, "{}{}", ran.text(), ran.errors());
+    assert_eq!(ran.text().matches("REDACTED event").count(), 3);
+
+    // The proof that was taken before is of the event as it is now.
+    let proof: fluxvm_verify::InclusionProof = String::from_utf8(proof)
+        .expect("text")
+        .parse()
+        .expect("a proof");
+    let events = events_of(&export);
+    let event = events
+        .iter()
+        .find(|event| event.header.seq == proof.seq)
+        .expect("it is there");
+    proof.verify(&event.hash).expect("it holds");
+    // The state in the daemon is what a fold from nothing gives.
+    drop(daemon);
+    let offline = open_offline(&state.root());
+    let again: Vec<_> = offline.iter().map(|event| (**event).clone()).collect();
+    assert_eq!(digests(&again), digests(&again));
+    assert!(fold(&again).digest().is_ok());
+}
+
+#[test]
+fn a_hold_forbids_it_and_the_refusal_is_an_event() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let (held, free) = (api.create(), api.create());
+    api.exec(&held, "echo one");
+    api.exec(&free, "echo two");
+    let exec = |session: &str| api.only_event(session, "exec")["seq"].clone();
+    let body = json!({"session": held, "reason": "case 7"});
+    let hold = api.post("/v1/ledger/holds", &body).expect(201);
+    let listed = api.get("/v1/ledger/holds").expect(200);
+    assert_eq!(listed["items"], json!([hold]));
+
+    assert_eq!(redact(&daemon, &exec(&held)).error(409), "under_hold");
+    redact(&daemon, &exec(&free)).expect(200);
+    let recorded = String::from_utf8(api.get("/v1/ledger/events?stream=ledger").body);
+    let recorded: Vec<Value> = recorded
+        .expect("text")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let kinds: Vec<&str> = recorded
+        .iter()
+        .filter_map(|event| event["kind"].as_str())
+        .collect();
+    let expected = ["ledger.hold", "ledger.redact.refused", "ledger.redacted"];
+    assert_eq!(kinds, expected);
+    assert_eq!(recorded[1]["data"]["reason"], "GDPR 17, ticket 881");
+
+    // It outlives the daemon, and ends when it is released.
+    daemon.kill9();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let exec = api.only_event(&held, "exec")["seq"].clone();
+    assert_eq!(redact(&daemon, &exec).error(409), "under_hold");
+    let path = format!("/v1/ledger/holds/{}", hold["seq"]);
+    assert_eq!(api.delete(&path).status, 204);
+    assert_eq!(api.delete(&path).error(404), "hold_not_found");
+    redact(&daemon, &exec).expect(200);
+}
+
+#[test]
+fn what_state_is_made_of_is_not_erased_and_requests_are_read_strictly() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let session = api.create();
+    let created = api.only_event(&session, "session.create")["seq"].clone();
+    assert_eq!(redact(&daemon, &created).error(422), "not_redactable");
+    assert_eq!(redact(&daemon, &json!(1)).error(422), "not_redactable");
+    assert_eq!(redact(&daemon, &json!(100_000)).error(404), "event_not_found");
+    assert_eq!(redact(&daemon, &json!(0)).error(404), "event_not_found");
+    assert_eq!(redact(&daemon, &json!("1")).error(400), "invalid_field");
+    let post = |body: Value| api.post("/v1/ledger/redact", &body);
+    assert_eq!(post(json!({"seq": 1})).error(400), "missing_field");
+    let wordless = post(json!({"seq": 1, "reason": " "}));
+    assert_eq!(wordless.error(400), "invalid_field");
+    let unknown = post(json!({"seq": 1, "reason": "x", "force": true}));
+    assert_eq!(unknown.error(400), "unknown_field");
+    let hold = json!({"session": "00000000-0000-4000-8000-000000000001", "reason": "x"});
+    let hold = api.post("/v1/ledger/holds", &hold);
+    assert_eq!(hold.error(404), "session_not_found");
+    let erased = api.get("/v1/ledger/consistency?from=1&to=999999");
+    assert_eq!(erased.error(404), "checkpoint_not_found");
+}
+
+#[test]
+fn fluxctl_does_all_of_it() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let session = daemon.api().create();
+    daemon.api().exec(&session, &format!("echo {SECRET}"));
+    let ctl = daemon.ctl();
+    let well = |words: &[&str]| {
+        let ran = ctl.run(words);
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.text(), ran.errors());
+        ran.text()
+    };
+    let seq = daemon.api().only_event(&session, "exec")["seq"].to_string();
+    let held = well(&["ledger", "hold", "--session", &session, "--reason", "case 7"]);
+    assert!(held.contains("in force"), "{held}");
+    assert!(well(&["ledger", "holds"]).contains("case 7"));
+    assert_ne!(ctl.run(&["ledger", "redact", &seq, "--reason", "x"]).code, 0);
+    let hold = daemon.api().get("/v1/ledger/holds").expect(200)["items"][0]["seq"].to_string();
+    well(&["ledger", "release", &hold]);
+    assert!(well(&["ledger", "redact", &seq, "--reason", "x"]).contains("REDACTED"));
+    assert!(well(&["ledger", "events", "--stream", "ledger"]).contains("ledger.redacted"));
+    assert!(well(&["ledger", "prove", &seq]).starts_with("c2sp.org/tlog-proof"));
+    let old = state.beside("old");
+    well(&["ledger", "checkpoint", "--out", old.to_str().expect("text")]);
+    let before = well(&["ledger", "key"]);
+    well(&["ledger", "rotate-key"]);
+    assert_ne!(well(&["ledger", "key"]), before);
+    well(&["ledger", "prove-consistency", "1"]);
+    assert!(well(&["ledger", "doctor"]).contains("signed up to event"));
+    let export = state.beside("all.jsonl");
+    let export = export.to_str().expect("text");
+    well(&["ledger", "export", "--with-content", "--out", export]);
+    let old = old.to_str().expect("text");
+    let verdict = well(&["ledger", "verify", export, "--against", old]);
+    assert!(verdict.contains("REDACTED event"), "{verdict}");
+}
+
+#[test]
+fn checkpoints_are_pushed_to_the_folder_that_the_config_names_and_the_archive_is_written() {
+    let state = State::new();
+    let (archive, kept) = (state.beside("archive"), state.beside("kept"));
+    let config = state.beside("config.toml");
+    let text = format!("[ledger]\narchive = {archive:?}\ncheckpoint_dir = {kept:?}\n");
+    std::fs::write(&config, text).expect("written");
+    let start = Start::new(&state).words(&["--config", config.to_str().expect("text")]);
+    let daemon = start.ready();
+    let api = daemon.api();
+    let session = api.create();
+    let exec = api.exec(&session, &format!("echo {SECRET}"));
+    redact(&daemon, &exec.body["seq"]).expect(200);
+    api.remove(&session);
+    assert_eq!(daemon.terminate().code, Some(0));
+    assert_eq!(files_with_secret(&archive), Vec::<String>::new());
+    let newest = std::fs::read_dir(&kept)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .max()
+        .expect("a checkpoint");
+    let newest = std::fs::read_to_string(newest).expect("text");
+    let newest: fluxvm_verify::SignedCheckpoint = newest.parse().expect("a checkpoint");
+    let end = open_offline(&state.root()).len() as u64;
+    assert_eq!(newest.size().get(), end, "the end of the ledger is held elsewhere");
+}
