@@ -12,7 +12,7 @@ part() {
 }
 
 part formatting cargo fmt --all --check
-part lints cargo clippy "${flags[@]}" --workspace --all-targets -q -- -D warnings
+part lints cargo clippy "${flags[@]}" --workspace --all-targets --keep-going -q -- -D warnings
 RUSTDOCFLAGS="-D warnings" part documentation cargo doc "${flags[@]}" --workspace --no-deps -q
 
 # The list of advisories comes from the network; where it cannot be had, that is said and not hidden.
