@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
+use fluxvm_replay_tests::Answer;
 use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::SESSIONS;
 use fluxvm_replay_tests::Start;
 use fluxvm_replay_tests::State;
-use fluxvm_replay_tests::digests;
 use fluxvm_replay_tests::events_of;
-use fluxvm_replay_tests::fold;
 use fluxvm_replay_tests::open_offline;
 use fluxvm_replay_tests::verified;
 use serde_json::Value;
@@ -36,7 +35,7 @@ fn files_with_secret(dir: &Path) -> Vec<String> {
     found
 }
 
-fn redact(daemon: &Daemon, seq: &Value) -> fluxvm_replay_tests::Answer {
+fn redact(daemon: &Daemon, seq: &Value) -> Answer {
     let body = json!({"seq": seq, "reason": "GDPR 17, ticket 881"});
     daemon.api().post("/v1/ledger/redact", &body)
 }
@@ -47,14 +46,14 @@ fn a_redacted_command_is_in_no_file_and_no_answer_and_all_proofs_hold() {
     let daemon = Daemon::start(&state);
     let api = daemon.api();
     let session = api.create();
-    api.exec(&session, "echo before");
+    let _ = api.exec(&session, "echo before");
     // Its output is small and large, and the answer is kept for its key as well.
     let line = format!("echo {SECRET}; for i in $(seq 9000); do echo {SECRET} >&2; done");
     let body = json!({"command": line}).to_string();
     let path = format!("{SESSIONS}/{session}/exec");
     let key = [("idempotency-key", "k1")];
     let answer = api.send("POST", &path, &key, body.as_bytes()).expect(200);
-    api.exec(&session, "echo after");
+    let _ = api.exec(&session, "echo after");
     let seq = &answer["seq"];
     let proof = api.get(&format!("/v1/ledger/proof/{seq}")).body;
     let checkpoint = api.get("/v1/ledger/checkpoint").body;
@@ -98,7 +97,7 @@ fn a_redacted_command_is_in_no_file_and_no_answer_and_all_proofs_hold() {
     std::fs::write(&file, &export).expect("written");
     let note = state.beside("checkpoint");
     std::fs::write(&note, &checkpoint).expect("written");
-    let words = ["ledger", "verify", file.to_str().expect("text")];
+    let words = ["--table", "ledger", "verify", file.to_str().expect("text")];
     let against = ["--against", note.to_str().expect("text")];
     let ran = daemon.ctl().run(&[&words[..], &against].concat());
     assert_eq!(ran.code, 0, "{}{}", ran.text(), ran.errors());
@@ -115,12 +114,6 @@ fn a_redacted_command_is_in_no_file_and_no_answer_and_all_proofs_hold() {
         .find(|event| event.header.seq == proof.seq)
         .expect("it is there");
     proof.verify(&event.hash).expect("it holds");
-    // The state in the daemon is what a fold from nothing gives.
-    drop(daemon);
-    let offline = open_offline(&state.root());
-    let again: Vec<_> = offline.iter().map(|event| (**event).clone()).collect();
-    assert_eq!(digests(&again), digests(&again));
-    assert!(fold(&again).digest().is_ok());
 }
 
 #[test]
@@ -129,8 +122,8 @@ fn a_hold_forbids_it_and_the_refusal_is_an_event() {
     let daemon = Daemon::start(&state);
     let api = daemon.api();
     let (held, free) = (api.create(), api.create());
-    api.exec(&held, "echo one");
-    api.exec(&free, "echo two");
+    let _ = api.exec(&held, "echo one");
+    let _ = api.exec(&free, "echo two");
     let exec = |session: &str| api.only_event(session, "exec")["seq"].clone();
     let body = json!({"session": held, "reason": "case 7"});
     let hold = api.post("/v1/ledger/holds", &body).expect(201);
@@ -138,7 +131,7 @@ fn a_hold_forbids_it_and_the_refusal_is_an_event() {
     assert_eq!(listed["items"], json!([hold]));
 
     assert_eq!(redact(&daemon, &exec(&held)).error(409), "under_hold");
-    redact(&daemon, &exec(&free)).expect(200);
+    let _ = redact(&daemon, &exec(&free)).expect(200);
     let recorded = String::from_utf8(api.get("/v1/ledger/events?stream=ledger").body);
     let recorded: Vec<Value> = recorded
         .expect("text")
@@ -162,7 +155,7 @@ fn a_hold_forbids_it_and_the_refusal_is_an_event() {
     let path = format!("/v1/ledger/holds/{}", hold["seq"]);
     assert_eq!(api.delete(&path).status, 204);
     assert_eq!(api.delete(&path).error(404), "hold_not_found");
-    redact(&daemon, &exec).expect(200);
+    let _ = redact(&daemon, &exec).expect(200);
 }
 
 #[test]
@@ -174,7 +167,10 @@ fn what_state_is_made_of_is_not_erased_and_requests_are_read_strictly() {
     let created = api.only_event(&session, "session.create")["seq"].clone();
     assert_eq!(redact(&daemon, &created).error(422), "not_redactable");
     assert_eq!(redact(&daemon, &json!(1)).error(422), "not_redactable");
-    assert_eq!(redact(&daemon, &json!(100_000)).error(404), "event_not_found");
+    assert_eq!(
+        redact(&daemon, &json!(100_000)).error(404),
+        "event_not_found"
+    );
     assert_eq!(redact(&daemon, &json!(0)).error(404), "event_not_found");
     assert_eq!(redact(&daemon, &json!("1")).error(400), "invalid_field");
     let post = |body: Value| api.post("/v1/ledger/redact", &body);
@@ -195,18 +191,28 @@ fn fluxctl_does_all_of_it() {
     let state = State::new();
     let daemon = Daemon::start(&state);
     let session = daemon.api().create();
-    daemon.api().exec(&session, &format!("echo {SECRET}"));
+    let _ = daemon.api().exec(&session, &format!("echo {SECRET}"));
     let ctl = daemon.ctl();
     let well = |words: &[&str]| {
-        let ran = ctl.run(words);
+        let ran = ctl.run(&[&["--table"], words].concat());
         assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.text(), ran.errors());
         ran.text()
     };
     let seq = daemon.api().only_event(&session, "exec")["seq"].to_string();
-    let held = well(&["ledger", "hold", "--session", &session, "--reason", "case 7"]);
+    let held = well(&[
+        "ledger",
+        "hold",
+        "--session",
+        &session,
+        "--reason",
+        "case 7",
+    ]);
     assert!(held.contains("in force"), "{held}");
     assert!(well(&["ledger", "holds"]).contains("case 7"));
-    assert_ne!(ctl.run(&["ledger", "redact", &seq, "--reason", "x"]).code, 0);
+    assert_ne!(
+        ctl.run(&["ledger", "redact", &seq, "--reason", "x"]).code,
+        0
+    );
     let hold = daemon.api().get("/v1/ledger/holds").expect(200)["items"][0]["seq"].to_string();
     well(&["ledger", "release", &hold]);
     assert!(well(&["ledger", "redact", &seq, "--reason", "x"]).contains("REDACTED"));
@@ -239,7 +245,7 @@ fn checkpoints_are_pushed_to_the_folder_that_the_config_names_and_the_archive_is
     let api = daemon.api();
     let session = api.create();
     let exec = api.exec(&session, &format!("echo {SECRET}"));
-    redact(&daemon, &exec.body["seq"]).expect(200);
+    let _ = redact(&daemon, &json!(exec.seq)).expect(200);
     api.remove(&session);
     assert_eq!(daemon.terminate().code, Some(0));
     assert_eq!(files_with_secret(&archive), Vec::<String>::new());
@@ -251,5 +257,9 @@ fn checkpoints_are_pushed_to_the_folder_that_the_config_names_and_the_archive_is
     let newest = std::fs::read_to_string(newest).expect("text");
     let newest: fluxvm_verify::SignedCheckpoint = newest.parse().expect("a checkpoint");
     let end = open_offline(&state.root()).len() as u64;
-    assert_eq!(newest.size().get(), end, "the end of the ledger is held elsewhere");
+    assert_eq!(
+        newest.size().get(),
+        end,
+        "the end of the ledger is held elsewhere"
+    );
 }
