@@ -33,7 +33,7 @@ pub(crate) struct LedgerEventsArgs {
     /// Begin with the event of this seq
     #[arg(long, value_name = "SEQ")]
     pub(crate) from: Option<u64>,
-    /// Only events of this stream, such as session/<id> or ledger
+    /// Only events of this stream, such as session/ID or ledger
     #[arg(long, value_name = "STREAM")]
     pub(crate) stream: Option<String>,
 }

@@ -122,7 +122,8 @@ mod tests {
         expect![[r#"
             HOLD  COVERS            SINCE                 REASON
             7     the whole ledger  2026-12-01T10:00:00Z  case 7
-            9     session 5f0c      2026-12-01T11:00:00Z  audit"#]].assert_eq(&holds(&answer, Style::default()));
+            9     session 5f0c      2026-12-01T11:00:00Z  audit"#]]
+        .assert_eq(&holds(&answer, Style::default()));
         expect!["No hold is in force."].assert_eq(&holds(&json!({"items": []}), Style::default()));
     }
 
@@ -131,6 +132,7 @@ mod tests {
         let answer = json!({"seq": 57, "redacted": [41, 42], "blobs": 1, "reason": "x"});
         expect![[r#"
             REDACTED 41, 42 (1 piece of content), recorded as event 57.
-            The store's files are rid of it at the daemon's next start."#]].assert_eq(&redaction(&answer, Style::default()));
+            The store's files are rid of it at the daemon's next start."#]]
+        .assert_eq(&redaction(&answer, Style::default()));
     }
 }
