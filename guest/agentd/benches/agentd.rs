@@ -16,12 +16,17 @@ use std::time::Duration;
 use std::time::Instant;
 
 use agentd_client::AgentdClient;
+use agentd_client::Download;
 use agentd_client::ExecEvent;
 use agentd_client::protocol::Phase;
+use bytes::Bytes;
+use futures_util::stream;
 use support::*;
 
 const ROUNDS: usize = 1000;
 const STREAM_BYTES: u64 = 1 << 30;
+const FILE_BYTES: usize = 256 << 20;
+const SMALL_FILES: usize = 10_000;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
@@ -63,10 +68,11 @@ async fn main() {
     report("exec `true` by start and poll", polled);
     for (name, source) in [("zeroes", "/dev/zero")] {
         let request = command(["head", "-c", &STREAM_BYTES.to_string(), source]);
-        stream(name, &client, &request).await;
+        follow_stream(name, &client, &request).await;
         client.release(&request.exec_id).await.unwrap();
     }
     println!("memory at most: {} KiB", guest.peak_memory_kib());
+    transfers(&client).await;
     println!("memory after: {} KiB", memory_kib(guest.pid(), "VmRSS:"));
 }
 
@@ -91,7 +97,7 @@ async fn start_and_poll(client: &AgentdClient) -> Duration {
     took
 }
 
-async fn stream(
+async fn follow_stream(
     name: &str,
     client: &AgentdClient,
     request: &agentd_client::protocol::StartRequest,
@@ -112,6 +118,63 @@ async fn stream(
         "stream of {name}: {:.0} MB/s",
         STREAM_BYTES as f64 / 1e6 / seconds
     );
+}
+
+/// One large file and many small ones, as a file and as archives.
+async fn transfers(client: &AgentdClient) {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let megabytes = |what: &str, asked: Instant| {
+        let rate = FILE_BYTES as f64 / 1e6 / asked.elapsed().as_secs_f64();
+        println!("{what}: {rate:.0} MB/s");
+    };
+    let portion = Bytes::from(vec![7; 256 * 1024]);
+    let portions: Vec<_> = (0..FILE_BYTES / portion.len())
+        .map(|_| Ok(portion.clone()))
+        .collect();
+    let asked = Instant::now();
+    let content = stream::iter(portions);
+    client
+        .write_file(&at("t/large"), None, content)
+        .await
+        .unwrap();
+    megabytes("file up", asked);
+    let asked = Instant::now();
+    drain(client.read_file(&at("t/large"), None).await.unwrap()).await;
+    megabytes("file down", asked);
+    let asked = Instant::now();
+    let archive = drain(client.read_tree(&at("t")).await.unwrap()).await;
+    megabytes("tree down", asked);
+    let asked = Instant::now();
+    let content = stream::iter(archive.into_iter().map(Ok));
+    client.write_tree(&at("u"), content).await.unwrap();
+    megabytes("tree up", asked);
+
+    let mut small = tar::Builder::new(Vec::new());
+    for number in 0..SMALL_FILES {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(100);
+        header.set_mode(0o644);
+        let name = format!("d{}/f{number}", number / 100);
+        small.append_data(&mut header, name, &[7; 100][..]).unwrap();
+    }
+    let small = Bytes::from(small.into_inner().unwrap());
+    let per_second = |asked: Instant| SMALL_FILES as f64 / asked.elapsed().as_secs_f64();
+    let asked = Instant::now();
+    let content = stream::iter([Ok(small)]);
+    client.write_tree(&at("s"), content).await.unwrap();
+    println!("small files up: {:.0}/s", per_second(asked));
+    let asked = Instant::now();
+    drain(client.read_tree(&at("s")).await.unwrap()).await;
+    println!("small files down: {:.0}/s", per_second(asked));
+}
+
+async fn drain(mut download: Download) -> Vec<Bytes> {
+    let mut portions = Vec::new();
+    while let Some(portion) = download.next().await {
+        portions.push(portion.unwrap());
+    }
+    portions
 }
 
 fn plain_spawns() -> Vec<Duration> {

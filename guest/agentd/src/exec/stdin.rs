@@ -26,10 +26,13 @@ pub(crate) struct Taken {
     pub(crate) eof: bool,
 }
 
+/// An exec's input, if it was asked for: most execs have none, and pay nothing for it.
+#[derive(Debug)]
+pub(super) struct Stdin(Option<Box<Pipe>>);
+
 /// The writing end.
 #[derive(Debug)]
-pub(super) struct Stdin {
-    requested: bool,
+struct Pipe {
     /// Locked over a whole write, so that two writes never mix.
     pipe: Mutex<Option<Sender>>,
     closed: watch::Sender<bool>,
@@ -37,18 +40,21 @@ pub(super) struct Stdin {
 
 impl Stdin {
     pub(super) fn new(requested: bool) -> Self {
-        Self {
-            requested,
-            pipe: Mutex::default(),
-            closed: watch::Sender::new(!requested),
-        }
+        Self(requested.then(|| {
+            Box::new(Pipe {
+                pipe: Mutex::default(),
+                closed: watch::Sender::new(false),
+            })
+        }))
     }
 
     /// Takes the pipe of a command that is about to run.
     pub(super) fn open(&self, pipe: OwnedFd) -> io::Result<()> {
         let sender = Sender::from_owned_fd(pipe)?;
         // Nobody writes before the start is known, so the lock is free.
-        if let Ok(mut slot) = self.pipe.try_lock() {
+        if let Some(input) = &self.0
+            && let Ok(mut slot) = input.pipe.try_lock()
+        {
             *slot = Some(sender);
         }
         Ok(())
@@ -56,9 +62,8 @@ impl Stdin {
 
     /// Closes the pipe, under a write that waits too.
     pub(super) fn close(&self) {
-        self.closed.send_replace(true);
-        if let Ok(mut slot) = self.pipe.try_lock() {
-            *slot = None;
+        if let Some(input) = &self.0 {
+            input.close();
         }
     }
 
@@ -68,10 +73,10 @@ impl Stdin {
         request: &StdinRequest,
         bytes_max: u64,
     ) -> Result<Taken, Refusal> {
-        if !self.requested {
+        let Some(input) = &self.0 else {
             let detail = "the exec was started without `stdin`";
             return Err(Refusal::new(Slug::StdinNotRequested, detail));
-        }
+        };
         let eof = match request.signal.as_deref() {
             None => false,
             Some(StdinRequest::EOF) => true,
@@ -86,8 +91,17 @@ impl Stdin {
             let detail = format!("one write carries at most {bytes_max} bytes, not {length}");
             return Err(Refusal::new(Slug::StdinWriteTooLarge, detail));
         }
-        let written = self.write(&data, eof).await?;
+        let written = input.write(&data, eof).await?;
         Ok(Taken { written, eof })
+    }
+}
+
+impl Pipe {
+    fn close(&self) {
+        self.closed.send_replace(true);
+        if let Ok(mut slot) = self.pipe.try_lock() {
+            *slot = None;
+        }
     }
 
     async fn write(&self, data: &[u8], eof: bool) -> Result<u64, Refusal> {
