@@ -125,6 +125,29 @@ async fn a_command_that_does_not_read_is_408_after_five_seconds_and_keeps_its_pi
 }
 
 #[tokio::test]
+async fn bytes_of_any_number_are_fed_to_a_command_that_reads_when_it_likes() {
+    let (_guest, client) = Guest::start().await;
+    let request = with_input(script("sleep 5.5; sha256sum; sleep 0.2"));
+    let stream = client.run(&request).await.unwrap();
+    let followed = tokio::spawn(follow(stream));
+    let bytes: Vec<u8> = (0..5 * MUCH + 3)
+        .map(|n| u8::try_from(n % 241).unwrap())
+        .collect();
+    client.feed(&request.exec_id, &bytes, true).await.unwrap();
+    let told = followed.await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bytes");
+    std::fs::write(&path, &bytes).unwrap();
+    let expected = std::process::Command::new("sha256sum")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert_eq!(told.stdout[..64], expected.stdout[..64]);
+    let closed = client.feed(&request.exec_id, b"x", true).await.unwrap_err();
+    assert_eq!(refusal(&closed), (410, Some("stdin_closed")));
+}
+
+#[tokio::test]
 async fn a_write_that_waits_ends_when_the_command_does() {
     let (_guest, client) = Guest::start().await;
     let request = with_input(command(["sleep", "300"]));

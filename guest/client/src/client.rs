@@ -18,6 +18,7 @@ use agentd_protocol::StartRequest;
 use agentd_protocol::StartedState;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::StdinState;
+use agentd_protocol::limits::STDIN_WRITE_BYTES_MAX;
 use agentd_protocol::paths;
 use agentd_protocol::paths::ExecVerb;
 use bytes::Bytes;
@@ -153,6 +154,31 @@ impl AgentdClient {
         let path = paths::exec(id, ExecVerb::Stdin);
         self.json(self.post(path, Some(encode(&request)?), Repeat::Never))
             .await
+    }
+
+    /// Writes bytes of any number to an exec's standard input, and closes it if `eof`. Waits for a
+    /// command that is slow to read, for as long as it lives; the caller sets an end by giving up.
+    pub async fn feed(&self, id: &ExecId, bytes: &[u8], eof: bool) -> Result<(), ClientError> {
+        let portion_bytes = usize::try_from(STDIN_WRITE_BYTES_MAX).unwrap_or(usize::MAX);
+        let mut rest = bytes;
+        loop {
+            let portion = rest.get(..portion_bytes).unwrap_or(rest);
+            let last = portion.len() == rest.len();
+            let taken = match self.stdin(id, portion, eof && last).await {
+                Ok(_) if last => return Ok(()),
+                Ok(state) => state.written,
+                Err(ClientError::Refused {
+                    status: 408,
+                    written: Some(written),
+                    ..
+                }) => written,
+                Err(error) => return Err(error),
+            };
+            let taken = usize::try_from(taken).unwrap_or(usize::MAX);
+            rest = rest.get(taken..).ok_or_else(|| {
+                ClientError::Protocol("more bytes were taken than were sent".into())
+            })?;
+        }
     }
 
     /// Every exec's process group and its live members.
@@ -311,6 +337,7 @@ impl AgentdClient {
                 status,
                 slug: Some(error.error),
                 detail: error.detail,
+                written: error.x.and_then(|x| x.written),
             },
             Err(_) => {
                 let detail = String::from_utf8_lossy(&body).into_owned();
@@ -318,6 +345,7 @@ impl AgentdClient {
                     status,
                     slug: None,
                     detail,
+                    written: None,
                 }
             }
         })

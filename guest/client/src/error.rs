@@ -20,6 +20,8 @@ pub enum ClientError {
         slug: Option<String>,
         /// Prose for people; empty where the daemon said nothing.
         detail: String,
+        /// Bytes of a write to standard input that were taken all the same.
+        written: Option<u64>,
     },
     /// The daemon said something that is not the protocol.
     #[error("the guest daemon broke the protocol: {0}")]
