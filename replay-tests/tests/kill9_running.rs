@@ -14,6 +14,7 @@ use fluxvm_replay_tests::marker;
 use fluxvm_replay_tests::open_offline;
 use fluxvm_replay_tests::processes_with;
 use fluxvm_replay_tests::verified;
+use serde_json::Value;
 use serde_json::json;
 
 /// Waits, between its first and its last word, for whoever opens the other end of the pipe. The
@@ -44,6 +45,24 @@ fn start_waiting(daemon: &Daemon, id: &str) -> (String, JoinHandle<bool>) {
         (!processes_with(&marker).is_empty()).then_some(())
     });
     (command, caller)
+}
+
+/// The outcome of a command that was taken up again, with everything that it wrote.
+fn assert_whole(outcome: &Value, output: &[u8]) {
+    let data = &outcome["data"];
+    assert_eq!(
+        (&data["exit_code"], &data["readopted"]),
+        (&json!(5), &json!(true)),
+        "{outcome}"
+    );
+    assert_eq!(data["stdout"]["bytes"], output.len(), "{outcome}");
+    let digest = blake3::hash(output).to_hex().to_string();
+    assert_eq!(
+        data["stdout"]["blake3"],
+        digest.as_str(),
+        "not a byte is missing"
+    );
+    assert_eq!(data["gap_bytes"], Value::Null, "{outcome}");
 }
 
 #[test]
@@ -79,26 +98,7 @@ fn a_command_that_runs_over_a_kill_of_the_daemon_has_its_outcome() {
             break frame.data;
         }
     };
-    assert_eq!(outcome["data"]["exit_code"], 5, "{outcome}");
-    assert_eq!(outcome["data"]["readopted"], true, "{outcome}");
-    let output = b"begin\ndone\n";
-    assert_eq!(
-        outcome["data"]["stdout"]["bytes"],
-        output.len(),
-        "{outcome}"
-    );
-    let digest = blake3::hash(output).to_hex().to_string();
-    assert_eq!(
-        outcome["data"]["stdout"]["blake3"],
-        digest.as_str(),
-        "not a byte is missing"
-    );
-    assert_eq!(
-        outcome["data"]["gap_bytes"],
-        serde_json::Value::Null,
-        "{outcome}"
-    );
-
+    assert_whole(&outcome, b"begin\ndone\n");
     let retried = retry(&daemon, &id, &command).expect(200);
     assert_eq!(
         (&retried["seq"], &retried["stdout"], &retried["exit_code"]),
@@ -108,12 +108,8 @@ fn a_command_that_runs_over_a_kill_of_the_daemon_has_its_outcome() {
 
     // The command that released it may have its outcome still to come.
     api.remove(&id);
-    seen.extend(
-        stream
-            .rest()
-            .into_iter()
-            .filter(|frame| frame.event == "ledger"),
-    );
+    let rest = stream.rest().into_iter();
+    seen.extend(rest.filter(|frame| frame.event == "ledger"));
     let streamed: Vec<u64> = seen.iter().map(Frame::seq).collect();
     let recorded: Vec<u64> = api
         .events(&id)

@@ -158,83 +158,81 @@ fn find<'a>(world: &'a World, record: &Value) -> &'a Session {
 fn live(state: &State) -> Vec<Seen> {
     let daemon = Daemon::start(state);
     let (mut ids, mut seen) = (Vec::new(), Vec::new());
+    good_times(&daemon, &mut ids, &mut seen);
+    bad_times(&daemon, &mut ids, &mut seen);
+    crashes(state, daemon, &ids, &mut seen);
+    seen
+}
+
+fn good_times(daemon: &Daemon, ids: &mut Vec<String>, seen: &mut Vec<Seen>) {
     let api = daemon.api();
-    let step = |ids: &[String], seen: &mut Vec<Seen>| seen.push(look(api, ids));
     ids.push(api.create());
-    step(&ids, &mut seen);
+    seen.push(look(api, ids));
     let _ = api.exec(&ids[0], "echo one; exit 3");
-    step(&ids, &mut seen);
+    seen.push(look(api, ids));
     let keyed = [("idempotency-key", "k")];
-    let body =
-        br#"{"agent":"b","ttl_seconds":3600,"record":"digest","policy":{"preset":"offline"}}"#;
-    let made = api.send("POST", SESSIONS, &keyed, body).expect(201);
-    ids.push(made["id"].as_str().expect("id").to_owned());
-    let _ = api.send("POST", SESSIONS, &keyed, body).expect(201);
-    step(&ids, &mut seen);
-    let _ = api
-        .post(
-            SESSIONS,
-            &json!({"agent": "c", "runtime": {"image": "none"}}),
-        )
-        .error(400);
-    step(&ids, &mut seen);
+    let body = json!({"agent": "b", "ttl_seconds": 3600, "record": "digest",
+        "policy": {"preset": "offline"}});
+    let create = || api.send("POST", SESSIONS, &keyed, body.to_string().as_bytes());
+    ids.push(create().expect(201)["id"].as_str().expect("id").to_owned());
+    let _ = create().expect(201);
+    seen.push(look(api, ids));
     let _ = api.exec_within(&ids[1], 0.2, "sleep 300");
     let _ = api.exec(&ids[1], "sleep 300 & :");
-    step(&ids, &mut seen);
-    ids.push(
-        api.create_with(&json!({"agent": "d", "workspace": {"git": "https://h/r", "path": "/w"}})),
-    );
-    let replayed = json!({"target": ids[2], "stop_on_failure": false});
+    seen.push(look(api, ids));
+    let workspace = json!({"git": "https://h/r", "path": "/w"});
+    ids.push(api.create_with(&json!({"agent": "d", "workspace": workspace})));
+    let replay = json!({"target": ids[2], "stop_on_failure": false});
     let _ = api
-        .post(&format!("{SESSIONS}/{}/replay", ids[0]), &replayed)
+        .post(&format!("{SESSIONS}/{}/replay", ids[0]), &replay)
         .expect(200);
-    step(&ids, &mut seen);
+    seen.push(look(api, ids));
+}
+
+fn bad_times(daemon: &Daemon, ids: &mut Vec<String>, seen: &mut Vec<Seen>) {
+    let api = daemon.api();
+    let image = json!({"agent": "c", "runtime": {"image": "none"}});
+    let _ = api.post(SESSIONS, &image).error(400);
+    seen.push(look(api, ids));
     ids.push(api.create_with(&json!({"agent": "e", "ttl_seconds": 1})));
     eventually("it expires", || {
         (api.session(&ids[3])["status"] == "expired").then_some(())
     });
-    step(&ids, &mut seen);
+    seen.push(look(api, ids));
     ids.push(api.create());
     let mut stream = api.stream(&ids[4], "", None);
     kill(Pid::from_raw(daemon.guest_pid(&ids[4])), Signal::SIGKILL).expect("its first process");
     stream.until("sandbox.gone");
-    step(&ids, &mut seen);
+    seen.push(look(api, ids));
     api.remove(&ids[0]);
-    step(&ids, &mut seen);
+    seen.push(look(api, ids));
+}
 
-    // While a command runs.
-    let mut stream = api.stream(&ids[2], "", None);
+/// The daemon is killed while a command runs, and at a step of making a session.
+fn crashes(state: &State, daemon: Daemon, ids: &[String], seen: &mut Vec<Seen>) {
+    let mut stream = daemon.api().stream(&ids[2], "", None);
     let running = thread::spawn({
-        let (api, path) = (api.clone(), format!("{SESSIONS}/{}/exec", ids[2]));
-        move || {
-            api.try_send(
-                "POST",
-                &path,
-                &[],
-                br#"{"command":"mkfifo p; read x <p; echo $x"}"#,
-            )
-        }
+        let (api, path) = (daemon.api().clone(), format!("{SESSIONS}/{}/exec", ids[2]));
+        let body = br#"{"command":"mkfifo p; read x <p; echo $x"}"#;
+        move || api.try_send("POST", &path, &[], body).is_err()
     });
     stream.until("replay");
     stream.until("exec.started");
-    step(&ids, &mut seen);
+    seen.push(look(daemon.api(), ids));
     daemon.kill9();
-    let _ = running.join().expect("the caller");
+    assert!(running.join().expect("the caller"));
     let daemon = Daemon::start(state);
     daemon.api().remove(&ids[2]);
-    seen.push(look(daemon.api(), &ids));
+    seen.push(look(daemon.api(), ids));
     daemon.kill9();
     let daemon = Start::crashing_at(state, "create.sandbox").ready();
-    assert!(
-        daemon
-            .api()
-            .try_send("POST", SESSIONS, &[], br#"{"agent":"f"}"#)
-            .is_err()
-    );
+    let cut_off = daemon
+        .api()
+        .try_send("POST", SESSIONS, &[], br#"{"agent":"f"}"#);
+    assert!(cut_off.is_err());
     let _ = daemon.ended();
     let daemon = Daemon::start(state);
-    seen.push(look(daemon.api(), &ids));
-    seen
+    seen.push(look(daemon.api(), ids));
 }
 
 #[test]
