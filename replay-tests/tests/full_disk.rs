@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::path::PathBuf;
 
 use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::SESSIONS;
@@ -11,27 +12,36 @@ use fluxvm_replay_tests::State;
 use fluxvm_replay_tests::eventually;
 use fluxvm_replay_tests::is_root_or_says_so;
 use fluxvm_replay_tests::open_offline;
+use nix::mount::MntFlags;
 use nix::mount::MsFlags;
 use nix::mount::mount;
+use nix::mount::umount2;
 use nix::sched::CloneFlags;
 use nix::sched::unshare;
 use serde_json::json;
 
 /// A file system of its own for the state, seen by this thread and the daemons that it starts only.
-fn small_disk(folder: &Path, mebibytes: u32) {
-    unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
-    let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
-    mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("private mounts");
-    fs::create_dir_all(folder).expect("a mount point");
-    let size = format!("size={mebibytes}m,mode=0700");
-    mount(
-        Some("tmpfs"),
-        folder,
-        Some("tmpfs"),
-        MsFlags::empty(),
-        Some(size.as_str()),
-    )
-    .expect("mounted");
+/// It goes with the value.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mounted(folder: &Path, mebibytes: u32) -> Self {
+        unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+        let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+        mount(None::<&str>, "/", None::<&str>, private, None::<&str>).expect("private mounts");
+        fs::create_dir_all(folder).expect("a mount point");
+        let size = format!("size={mebibytes}m,mode=0700");
+        let (tmpfs, none) = (Some("tmpfs"), MsFlags::empty());
+        mount(tmpfs, folder, tmpfs, none, Some(size.as_str())).expect("mounted");
+        Self(folder.to_owned())
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // What still uses it when a test has failed keeps it until it ends.
+        let _ = umount2(&self.0, MntFlags::MNT_DETACH);
+    }
 }
 
 /// Writes until there is no room.
@@ -48,7 +58,7 @@ fn a_full_disk_is_a_typed_refusal_and_then_an_end_and_loses_nothing_that_was_ack
         return;
     }
     let state = State::new();
-    small_disk(&state.root(), 96);
+    let _disk = SmallDisk::mounted(&state.root(), 96);
     let daemon = Daemon::start(&state);
     let api = daemon.api();
     let id = api.create();
