@@ -59,6 +59,10 @@ pub(crate) async fn delete(
     crash::point("delete.removed");
     complete(inner, caller, id, op, intent.header.event_id).await?;
     crash::point("delete.outcome");
+    // The session's last word is signed. The next checkpoint covers it too if this one cannot be made.
+    if let Err(error) = inner.book.ledger().checkpoint().await {
+        tracing::warn!(session = %id, %error, "the end of a session was not signed at once");
+    }
     Ok(())
 }
 

@@ -321,3 +321,35 @@ pub(crate) fn count(store: &dyn Store, key: &[u8]) -> Result<u64, StoreError> {
     let value = value.map_err(|_| StoreError("a count in the store is no number".to_owned()))?;
     Ok(u64::from_be_bytes(value))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Environment;
+    use crate::store;
+
+    #[test]
+    fn what_a_crash_left_to_unlink_is_unlinked_at_the_next_opening_and_only_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let environment = Environment::default();
+        let store = store::open(&dir.path().join("ledger"), 8 << 20, &environment).unwrap();
+        let blobs = BlobStore::open(&dir.path().join("blobs"), environment.disk).unwrap();
+        let erased = blobs.put(b"erased").unwrap();
+        let stays = blobs.put(b"stays").unwrap();
+        // The batch of a redaction, and then the loss of power.
+        let list = unlink_list(&[erased, BlobDigest::of(b"never there")]);
+        store.commit(&[(keys::UNLINK.to_vec(), list)]).unwrap();
+
+        finish_unlinking(&*store, &blobs).unwrap();
+        assert!(!blobs.contains(&erased) && blobs.contains(&stays));
+        // Whoever stores the same bytes afterwards means it.
+        blobs.put(b"erased").unwrap();
+        finish_unlinking(&*store, &blobs).unwrap();
+        assert!(blobs.contains(&erased));
+
+        store
+            .commit(&[(keys::UNLINK.to_vec(), vec![1, 2, 3])])
+            .unwrap();
+        assert!(finish_unlinking(&*store, &blobs).is_err());
+    }
+}
