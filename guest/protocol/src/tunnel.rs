@@ -1,8 +1,8 @@
 //! The relay to a port inside the guest: its close codes, and what its verified form binds.
 //!
-//! A verified relay runs a Noise KK handshake over the WebSocket before the guest's port is dialled.
-//! Both sides mix the same prologue into it, so that a handshake made for one port, protocol or route
-//! is good for no other.
+//! A verified relay runs a Noise KK handshake over the WebSocket before the guest's port is
+//! dialled. Both sides mix the same prologue into it, so that a handshake made for one port,
+//! protocol or route is good for no other.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A relay between a WebSocket and a port inside the guest.
 //!
 //! The socket is upgraded first and the port dialled after, so that every outcome has a close code
-//! to be told with. One WebSocket is one connection. The tunnel ends with the end of its first side.
+//! to be told with. One WebSocket is one connection. The tunnel ends when its first side does.
 //!
 //! A plain tunnel moves frames as they are. A verified one proves both ends by the keys that the
 //! launch installed before the port is dialled, encrypts every frame, and knows a stream that ended
