@@ -4,6 +4,7 @@ Arguments: endpoint, token, the host's tunnel seed, the guest's public key, a sc
 Prints one line for each call that holds, and ends with an assertion at the first that does not.
 """
 
+import asyncio
 import io
 import os
 import socket
@@ -126,4 +127,19 @@ for name, pinned in [("plain", None), ("verified", identity)]:
             client.sendall(b"through the tunnel\n")
             got = client.makefile("rb").readline()
             holds(f"a {name} tunnel", got == b"THROUGH THE TUNNEL\n", got)
+
+
+# The awaitable twins.
+async def awaited():
+    health, procs, result = await asyncio.gather(
+        session.health_async(),
+        session.procs_async(),
+        session.run_sync_async(["sh", "-c", "cat; exit 4"]),
+    )
+    holds("awaited calls", health.bootstrapped and result.exit_code == 4 and procs is not None)
+    await session.upload_file_async(path, b"awaited")
+    holds("awaited files", await session.download_file_async(path) == b"awaited")
+
+
+asyncio.run(awaited())
 print("all hold", flush=True)
