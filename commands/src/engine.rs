@@ -12,7 +12,6 @@ use fluxvm_eventstore::OpenError;
 use fluxvm_eventstore::Position;
 use fluxvm_eventstore::StreamName;
 use fluxvm_projections::Event;
-use fluxvm_projections::Hold;
 use fluxvm_projections::HostStarted;
 use fluxvm_projections::HostStopped;
 use fluxvm_projections::SandboxGone;
@@ -25,7 +24,6 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::answer::ExecAnswer;
-use crate::answer::RedactAnswer;
 use crate::answer::ReplayAnswer;
 use crate::book::Book;
 use crate::book::Entry;
@@ -37,17 +35,13 @@ use crate::error::CommandError;
 use crate::exec;
 use crate::exec::OutputMemory;
 use crate::expiry;
-use crate::holds;
 use crate::idempotency;
 use crate::idempotency::ClaimedKey;
 use crate::idempotency::KeyClaim;
 use crate::recovery;
-use crate::redaction;
 use crate::replay;
 use crate::request::CreateSession;
 use crate::request::Exec;
-use crate::request::PlaceHold;
-use crate::request::Redact;
 use crate::request::Replay;
 use crate::sandboxes::Sandboxes;
 use crate::turns::Turns;
@@ -235,58 +229,6 @@ impl Engine {
             delete::delete(&inner, &caller, id, if_match).await
         })
         .await
-    }
-
-    /// Erases what a command said and wrote: its intent, its outcome, the answer that was kept for it and
-    /// the content that only these name. Whoever may do that is the server's matter.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for the reason, `EventNotFound`, `NotRedactable` for a kind that state is made of or a
-    /// command that still runs, `UnderHold`, which is recorded, `Read` and `Ledger`.
-    pub async fn redact(
-        &self,
-        caller: &Caller,
-        request: Redact,
-    ) -> Result<RedactAnswer, CommandError> {
-        self.run(caller, move |inner, caller| async move {
-            redaction::redact(&inner, &caller, request).await
-        })
-        .await
-    }
-
-    /// Places a hold: nothing in its scope is erased until it is released.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` for the reason, `NotFound` for the session, `Ledger`.
-    pub async fn place_hold(
-        &self,
-        caller: &Caller,
-        request: PlaceHold,
-    ) -> Result<Hold, CommandError> {
-        self.run(caller, move |inner, caller| async move {
-            holds::place(&inner, &caller, request).await
-        })
-        .await
-    }
-
-    /// Releases the hold that the event with this number placed.
-    ///
-    /// # Errors
-    ///
-    /// `HoldNotFound`, `Ledger`.
-    pub async fn release_hold(&self, caller: &Caller, hold: u64) -> Result<(), CommandError> {
-        self.run(caller, move |inner, caller| async move {
-            holds::release(&inner, &caller, hold).await
-        })
-        .await
-    }
-
-    /// All holds in force, oldest first.
-    #[must_use]
-    pub fn holds(&self) -> Vec<Hold> {
-        holds::list(&self.inner)
     }
 
     /// Claims an idempotency key, or answers what was answered before. The name is a digest of the

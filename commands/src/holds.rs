@@ -1,4 +1,5 @@
-//! Legal holds: while one is in force, nothing in its scope is erased.
+//! What of the ledger is erased, and what may not be: while a legal hold is in force, nothing in its scope
+//! is.
 
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::ExpectedVersion;
@@ -10,13 +11,71 @@ use fluxvm_projections::Holds;
 use fluxvm_projections::LedgerHold;
 use fluxvm_projections::LedgerHoldReleased;
 
+use crate::answer::RedactAnswer;
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::engine::Engine;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::limits::DECIDE_ATTEMPTS_MAX;
 use crate::reason;
+use crate::redaction;
 use crate::request::PlaceHold;
+use crate::request::Redact;
+
+impl Engine {
+    /// Erases what a command said and wrote: its intent, its outcome, the answer that was kept for it and
+    /// the content that only these name. Whoever may do that is the server's matter.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for the reason, `EventNotFound`, `NotRedactable` for a kind that state is made of or a
+    /// command that still runs, `UnderHold`, which is recorded, `Read` and `Ledger`.
+    pub async fn redact(
+        &self,
+        caller: &Caller,
+        request: Redact,
+    ) -> Result<RedactAnswer, CommandError> {
+        self.run(caller, move |inner, caller| async move {
+            redaction::redact(&inner, &caller, request).await
+        })
+        .await
+    }
+
+    /// Places a hold: nothing in its scope is erased until it is released.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for the reason, `NotFound` for the session, `Ledger`.
+    pub async fn place_hold(
+        &self,
+        caller: &Caller,
+        request: PlaceHold,
+    ) -> Result<Hold, CommandError> {
+        self.run(caller, move |inner, caller| async move {
+            place(&inner, &caller, request).await
+        })
+        .await
+    }
+
+    /// Releases the hold that the event with this number placed.
+    ///
+    /// # Errors
+    ///
+    /// `HoldNotFound`, `Ledger`.
+    pub async fn release_hold(&self, caller: &Caller, hold: u64) -> Result<(), CommandError> {
+        self.run(caller, move |inner, caller| async move {
+            release(&inner, &caller, hold).await
+        })
+        .await
+    }
+
+    /// All holds in force, oldest first.
+    #[must_use]
+    pub fn holds(&self) -> Vec<Hold> {
+        self.inner.book.world().holds.iter().cloned().collect()
+    }
+}
 
 /// The stream in which the ledger says what is done to itself.
 pub(crate) fn ledger_stream() -> Result<StreamName, CommandError> {
@@ -77,11 +136,6 @@ fn decide_release(holds: &Holds, hold: u64) -> Result<Entry, CommandError> {
         }))),
         None => Err(CommandError::HoldNotFound(hold)),
     }
-}
-
-/// All holds in force, oldest first.
-pub(crate) fn list(inner: &Inner) -> Vec<Hold> {
-    inner.book.world().holds.iter().cloned().collect()
 }
 
 #[cfg(test)]

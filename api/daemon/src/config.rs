@@ -3,6 +3,8 @@
 //! An unknown key is an error that names it: a misspelt `requrie = true` must not be a daemon that lets
 //! everyone in. No error prints a line of the file, because the line may hold a token.
 
+mod ledger;
+
 use std::fs::File;
 use std::io;
 use std::io::Read;
@@ -16,6 +18,9 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde::Deserializer;
 use serde::de::Error;
+
+pub(crate) use ledger::ArchivePolicy;
+pub(crate) use ledger::LedgerConfig;
 
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::limits::NAME_BYTES_MAX;
@@ -67,33 +72,6 @@ pub(crate) struct Config {
     pub(crate) ledger: LedgerConfig,
     /// The sandbox engine.
     pub(crate) sandbox: SandboxConfig,
-}
-
-/// `[ledger]`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct LedgerConfig {
-    /// Where a second copy of everything goes.
-    pub(crate) archive: Option<PathBuf>,
-    /// What it means when that copy cannot be written.
-    pub(crate) archive_failure: ArchivePolicy,
-    /// A folder that every signed checkpoint is kept in, best on other storage.
-    pub(crate) checkpoint_dir: Option<PathBuf>,
-    /// Every signed checkpoint goes to standard output.
-    pub(crate) checkpoint_stdout: bool,
-    /// An address that every signed checkpoint is posted to.
-    pub(crate) witness: Option<String>,
-}
-
-/// What it means when the archive cannot be written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum ArchivePolicy {
-    /// It is reported, and work goes on without the copy.
-    #[default]
-    Report,
-    /// The daemon ends: no work without the copy.
-    Stop,
 }
 
 /// `[auth]`.
@@ -290,7 +268,7 @@ fn check(config: &Config) -> Result<(), String> {
             "auth.require: false lets everyone in, so that auth.tokens mean nothing".into(),
         );
     }
-    check_ledger(&config.ledger)?;
+    ledger::check(&config.ledger)?;
     if config.sandbox.uid_count == Some(0) {
         return Err("sandbox.uid_count: must be at least 1".into());
     }
@@ -306,25 +284,6 @@ fn check(config: &Config) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-fn check_ledger(ledger: &LedgerConfig) -> Result<(), String> {
-    for (name, path) in [
-        ("archive", &ledger.archive),
-        ("checkpoint_dir", &ledger.checkpoint_dir),
-    ] {
-        if let Some(path) = path.as_deref().filter(|path| !path.is_absolute()) {
-            let path = path.display();
-            return Err(format!("ledger.{name}: {path} is not an absolute path"));
-        }
-    }
-    match &ledger.witness {
-        Some(url) if !url.starts_with("http://") => Err(
-            "ledger.witness: must be an http:// address; for TLS put a forwarder on this machine"
-                .into(),
-        ),
-        _ => Ok(()),
-    }
 }
 
 fn is_name(text: &str) -> bool {
