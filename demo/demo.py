@@ -18,7 +18,7 @@ import time
 from subprocess import DEVNULL
 
 import subject as subjects
-from stage import Claims, Daemon, Failed, Fluxctl, Screen, Watcher
+from stage import Claims, Daemon, Failed, Fluxctl, Screen, Watcher, running, until
 
 PYTHON = "PYTHONPATH=src /usr/bin/python3 -B"
 # A command may have 128 KiB; base64 of this many characters leaves room for the rest of the line.
@@ -150,15 +150,18 @@ class Demo:
 
     def crash(self):
         self.screen.heading("4. A crash: kill -9 of the daemon in the middle of a step")
-        line = "sleep 3; echo done"
+        nap = ["sleep", "3.25"]
+        line = f"{' '.join(nap)}; echo done"
         self.screen.command(["fluxctl", "agent", "exec", self.session[:8], "--", line, "  &"])
         caller = self.fluxctl.popen(
             "agent", "exec", self.session, "--", line, stdout=DEVNULL, stderr=DEVNULL
         )
         begun = self.watcher.wait_for(is_kind("exec.started", line), 10)
-        if begun is None:
+        # Between the intent in the ledger and the command in the sandbox lies a moment; the middle of
+        # the step is when both are there.
+        if begun is None or not until(lambda: running(nap), 10):
             caller.kill()
-            raise Failed("the step's beginning did not reach the ledger")
+            raise Failed("the step did not begin")
         pid = self.daemon.process.pid
         self.screen.command(["kill", "-9", str(pid), f"  # seq {begun['seq']}: the step runs"])
         self.daemon.kill()

@@ -19,6 +19,7 @@ import time
 READY_SECONDS_MAX = 20
 STOP_SECONDS_MAX = 15
 SWEEP_SECONDS_MAX = 5
+POLL_SECONDS = 0.02
 CALL_SECONDS_MAX = 60
 OUTPUT_LINES_SHOWN = 14
 COMMAND_CHARS_SHOWN = 110
@@ -31,6 +32,29 @@ class Failed(Exception):
 def clean_environment():
     """The environment without what would point the programs at another daemon or another build."""
     return {name: value for name, value in os.environ.items() if not name.startswith("FLUXVM_")}
+
+
+def processes():
+    """Every process of the machine, those in sandboxes too: its id and its words."""
+    for cmdline in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = cmdline.read_bytes().decode(errors="replace").split("\0")[:-1]
+        except OSError:
+            continue  # it ended while we looked
+        yield int(cmdline.parent.name), words
+
+
+def running(wanted):
+    """Whether a process with exactly these words runs."""
+    return any(words == wanted for _, words in processes())
+
+
+def until(holds, seconds_max):
+    """Waits until it holds; the answer is whether it did in time."""
+    deadline = time.monotonic() + seconds_max
+    while not (held := holds()) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return held
 
 
 class Screen:
@@ -146,10 +170,8 @@ class Daemon:
 
     def remains(self):
         """What is left of sandboxes on this machine, once the daemon had a moment to sweep."""
-        deadline = time.monotonic() + SWEEP_SECONDS_MAX
-        while (left := self.look_around()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return left
+        until(lambda: not self.look_around(), SWEEP_SECONDS_MAX)
+        return self.look_around()
 
     def look_around(self):
         sandboxes = self.state / "sandboxes"
@@ -159,16 +181,9 @@ class Daemon:
         state = str(self.state)
         mounts = pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
         mounted = [line.split()[4] for line in mounts if state in line]
-        running = []
-        for cmdline in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                words = cmdline.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            except OSError:
-                continue
-            pid = int(cmdline.parent.name)
-            if state in words and pid not in (self.process.pid, os.getpid()):
-                running.append(words)
-        return names + mounted + running
+        own = (self.process.pid, os.getpid())
+        left = [words for pid, words in processes() if state in " ".join(words) and pid not in own]
+        return names + mounted + left
 
     def last_words(self, lines=12):
         try:
