@@ -157,8 +157,8 @@ class Demo:
             "agent", "exec", self.session, "--", line, stdout=DEVNULL, stderr=DEVNULL
         )
         begun = self.watcher.wait_for(is_kind("exec.started", line), 10)
-        # Between the intent in the ledger and the command in the sandbox lies a moment; the middle of
-        # the step is when both are there.
+        # Between the intent in the ledger and the command in the sandbox lies a moment; in the
+        # middle of the step both are there.
         if begun is None or not until(lambda: running(nap), 10):
             caller.kill()
             raise Failed("the step did not begin")
