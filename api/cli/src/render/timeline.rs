@@ -131,6 +131,10 @@ fn step_of(event: &Value) -> Step {
 }
 
 fn result_of(kind: &str, data: &Value) -> (String, Tone, bool) {
+    // What was erased took the tie between an intent and its outcome with it.
+    if data.is_null() {
+        return ("redacted".to_owned(), Tone::Open, false);
+    }
     if let Some(code) = data.get("exit_code").and_then(Value::as_i64) {
         let tone = if code == 0 { Tone::Good } else { Tone::Bad };
         return (format!("exit {code}"), tone, code != 0);
@@ -229,6 +233,19 @@ mod tests {
                 1  +0.000s  exec  exit 0  1 ms  true  [went on over a restart of the daemon]
 
                 1 step, 1 command; began 2026-12-01 10:00:05 UTC"#]],
+        );
+    }
+
+    #[test]
+    fn an_erased_command_is_neither_running_nor_done() {
+        let erased = |seq, kind| event(seq, 1, kind, Value::Null);
+        let text = render(
+            &[erased(7, "exec.started"), erased(8, "exec")],
+            Style::default(),
+        );
+        assert!(
+            text.contains("redacted") && !text.contains("running"),
+            "{text}"
         );
     }
 
