@@ -20,6 +20,7 @@ use fluxvm_projections::SessionId;
 use fluxvm_vmm::Backend;
 use fluxvm_vmm::ExitReason;
 use fluxvm_vmm::Sandbox;
+use tokio::sync::Notify;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -89,6 +90,8 @@ pub(crate) struct Inner {
     pub(crate) output_memory: OutputMemory,
     /// How many events earlier daemons had recorded when this one started.
     pub(crate) inherited: Position,
+    /// A session runs that the sweeper may not know of.
+    pub(crate) session_made: Notify,
     stopping: watch::Sender<bool>,
 }
 
@@ -115,6 +118,7 @@ impl Engine {
             sandboxes: Sandboxes::default(),
             turns: Turns::default(),
             output_memory: OutputMemory::default(),
+            session_made: Notify::new(),
             stopping: watch::Sender::new(false),
         });
         let started = Event::HostStarted(HostStarted {
@@ -310,6 +314,7 @@ impl Inner {
 
     /// Records the end of a sandbox that nobody ended, when it comes.
     pub(crate) fn watch_exit(self: &Arc<Self>, id: SessionId, sandbox: Arc<dyn Sandbox>) {
+        self.session_made.notify_one();
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             let reason = sandbox.exited().await;

@@ -1,9 +1,10 @@
 //! Sessions whose time ran out.
 //!
-//! A session is marked when something reads it after its end, or by the sweeper when nothing does. What
+//! A session is marked by the sweeper, which wakes when one is due, or by whoever reads it first. What
 //! it leaves is removed once, and the ledger says so once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::ExpectedVersion;
@@ -12,7 +13,6 @@ use fluxvm_projections::Session;
 use fluxvm_projections::SessionExpired;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::SessionStatus;
-use tokio::time::Instant;
 
 use crate::book::Entry;
 use crate::caller::Caller;
@@ -21,8 +21,8 @@ use crate::engine::Inner;
 use crate::engine::system;
 use crate::error::CommandError;
 use crate::gate;
-use crate::limits::SWEEP_FIRST;
 use crate::limits::SWEEP_INTERVAL;
+use crate::limits::SWEEP_RETRY;
 
 impl Inner {
     /// Marks the session expired if its time has come, and removes what it leaves in the background.
@@ -43,19 +43,39 @@ impl Inner {
     }
 }
 
-/// Looks for sessions to end until the engine does.
+/// Ends sessions at their time until the engine ends: it wakes when the next one is due, and from time to
+/// time for what could not be removed before.
 pub(crate) fn spawn_sweeper(inner: &Arc<Inner>) {
     let inner = Arc::clone(inner);
     let mut stopping = inner.stopping();
     tokio::spawn(async move {
-        let mut ticks = tokio::time::interval_at(Instant::now() + SWEEP_FIRST, SWEEP_INTERVAL);
         loop {
             tokio::select! {
                 () = async { drop(stopping.wait_for(|stopping| *stopping).await) } => return,
-                _ = ticks.tick() => sweep(&inner).await,
+                // A session was made that may be due before all others.
+                () = inner.session_made.notified() => {}
+                () = tokio::time::sleep(until_next(&inner)) => sweep(&inner).await,
             }
         }
     });
+}
+
+/// How long the sweeper may sleep.
+fn until_next(inner: &Inner) -> Duration {
+    let now = inner.clock.now();
+    let world = inner.book.world();
+    let runs = |session: &&Session| {
+        matches!(session.status, SessionStatus::Running | SessionStatus::Gone)
+            && session.lifecycle().is_none()
+    };
+    let due = world
+        .sessions
+        .iter()
+        .filter(runs)
+        .filter_map(|session| session.expires_at)
+        .min();
+    let left = due.map(|due| (due - now).to_std().unwrap_or(SWEEP_RETRY).max(SWEEP_RETRY));
+    left.unwrap_or(SWEEP_INTERVAL).min(SWEEP_INTERVAL)
 }
 
 /// One look at all sessions.

@@ -34,13 +34,16 @@ pub const EXEC_KILL_GRACE: Duration = Duration::from_millis(1_000);
 pub const EXEC_OUTPUT_LINGER: Duration = Duration::from_millis(250);
 
 /// How long beyond a command's own limit the host waits for the guest to say how it ended.
-pub const EXEC_ANSWER_SLACK: Duration = Duration::from_secs(30);
+pub const EXEC_ANSWER_SLACK: Duration = Duration::from_secs(15);
 
 /// The longest life that a session can be given, in seconds: ten years.
 pub const TTL_SECONDS_MAX: u64 = 315_360_000;
 
 /// The longest guest path, in bytes: the kernel's own limit, less its closing zero.
 pub const GUEST_PATH_BYTES_MAX: usize = 4_095;
+
+/// The longest name of one folder in a guest path, in bytes: what Linux file systems take.
+pub const GUEST_NAME_BYTES_MAX: usize = 255;
 
 /// The least memory that a sandbox can be given, in MiB: the guest daemon, a shell and some room.
 pub const MEMORY_MB_MIN: u64 = 16;
@@ -57,11 +60,11 @@ pub const PROCESSES_MAX: u32 = 4_096;
 /// Commands that one replay runs again.
 pub const REPLAY_STEPS_MAX: usize = 500;
 
-/// How often the expiry sweeper looks, and how long after the start it first does.
+/// How long the expiry sweeper sleeps when no session is due: then it looks for what could not be removed.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long after the start the sweeper first looks: after recovery, before anyone wonders.
-pub const SWEEP_FIRST: Duration = Duration::from_secs(30);
+/// How long it sleeps at least, so that a session that cannot be ended does not keep it busy.
+pub const SWEEP_RETRY: Duration = Duration::from_millis(20);
 
 /// How long a stored answer is given again.
 pub const IDEMPOTENCY_TTL_SECONDS: i64 = 86_400;

@@ -13,6 +13,7 @@ use fluxvm_projections::WorkspaceRecord;
 use crate::error::CommandError;
 use crate::limits::AGENT_LABEL_BYTES_MAX;
 use crate::limits::CPUS_MAX;
+use crate::limits::GUEST_NAME_BYTES_MAX;
 use crate::limits::GUEST_PATH_BYTES_MAX;
 use crate::limits::MEMORY_MB_MAX;
 use crate::limits::MEMORY_MB_MIN;
@@ -136,6 +137,13 @@ fn check_workspace_path(path: &str) -> Result<(), CommandError> {
     }
     if path.len() > GUEST_PATH_BYTES_MAX {
         let message = format!("must be at most {GUEST_PATH_BYTES_MAX} bytes");
+        return Err(CommandError::Invalid { field, message });
+    }
+    if path
+        .split('/')
+        .any(|part| part.len() > GUEST_NAME_BYTES_MAX)
+    {
+        let message = format!("must hold no name of more than {GUEST_NAME_BYTES_MAX} bytes");
         return Err(CommandError::Invalid { field, message });
     }
     if path.chars().any(char::is_control) {
@@ -394,6 +402,10 @@ mod tests {
             &expect![
                 "invalid_field: workspace.path: must name a folder below / and hold no empty part, `.` or `..`"
             ],
+        );
+        at(
+            &format!("/{}", "x".repeat(300)),
+            &expect!["invalid_field: workspace.path: must hold no name of more than 255 bytes"],
         );
         at(
             "/proc/1",

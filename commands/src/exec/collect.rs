@@ -73,9 +73,12 @@ impl Collector {
 
     /// What is recorded and what is kept. `blob` says whether the kept bytes will be readable by digest.
     pub(crate) fn finish(mut self, blob: bool) -> (OutputRecord, Bytes) {
-        let kept = std::mem::take(&mut self.kept);
-        self.memory.release(kept.len());
-        let kept = Bytes::from(kept);
+        // The memory is given back when the last reader of the bytes is done, not before: an answer that
+        // its caller takes in slowly counts like a command that runs.
+        let kept = Bytes::from_owner(Kept {
+            bytes: std::mem::take(&mut self.kept),
+            memory: self.memory.clone(),
+        });
         let dropped_bytes = self.total_bytes.saturating_sub(kept.len() as u64);
         let digest = self.hasher.finalize();
         let kept_digest = if dropped_bytes == 0 {
@@ -104,6 +107,24 @@ impl Collector {
 impl Drop for Collector {
     fn drop(&mut self) {
         self.memory.release(self.kept.len());
+    }
+}
+
+/// Kept bytes on their way to whoever reads them.
+struct Kept {
+    bytes: Vec<u8>,
+    memory: OutputMemory,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.memory.release(self.bytes.len());
     }
 }
 
@@ -143,6 +164,12 @@ mod tests {
         );
         assert_eq!(record.blob.as_ref(), Some(&record.blake3));
         assert_eq!((record.bytes, record.dropped_bytes), (4, 0));
+        assert_eq!(
+            memory.used_bytes.load(Ordering::Relaxed),
+            4,
+            "somebody reads it"
+        );
+        drop(kept);
         assert_eq!(memory.used_bytes.load(Ordering::Relaxed), 0);
     }
 
@@ -180,6 +207,7 @@ mod tests {
         collector.push(b"c");
         let (record, kept) = collector.finish(true);
         assert_eq!((&kept[..], record.dropped_bytes), (&b"ab"[..], 1));
+        drop(kept);
         assert_eq!(
             memory.used_bytes.load(Ordering::Relaxed),
             EXEC_OUTPUT_BYTES_TOTAL_MAX - 2

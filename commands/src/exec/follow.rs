@@ -26,6 +26,9 @@ const CONNECTIONS_MAX: u32 = 6;
 /// How long the first of those waits; each later one waits twice as long as the one before.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
+/// How long a guest may take to kill a command: its own grace, and as much again.
+const GUEST_KILL_WAIT: Duration = Duration::from_secs(5);
+
 /// How a command is first attached to.
 pub(crate) enum Attach {
     /// It is started. Starting it twice starts it once.
@@ -95,11 +98,23 @@ pub(super) async fn follow(
         ended = follower.run(attach) => ended,
         _ = sandbox.exited() => Err(Failure::SandboxGone),
         () = tokio::time::sleep_until(deadline) => {
-            if let Err(error) = sandbox.guest().kill(exec_id).await {
-                tracing::warn!(%exec_id, %error, "an overdue command could not be killed");
-            }
+            end_overdue(sandbox, exec_id).await;
             Err(Failure::Overdue(EXEC_ANSWER_SLACK.as_secs()))
         }
+    }
+}
+
+/// Ends a command that the guest should have ended. A guest that does not even answer to that, because
+/// something in it stopped its first process, is of no use to anyone: the whole sandbox ends, and its
+/// session is gone for everyone to see.
+async fn end_overdue(sandbox: &dyn Sandbox, exec_id: &ExecId) {
+    let killed = tokio::time::timeout(GUEST_KILL_WAIT, sandbox.guest().kill(exec_id)).await;
+    if matches!(killed, Ok(Ok(_))) {
+        return;
+    }
+    tracing::error!(%exec_id, sandbox = %sandbox.id(), "the guest does not answer: ending its sandbox");
+    if let Err(error) = sandbox.destroy().await {
+        tracing::error!(sandbox = %sandbox.id(), %error, "a sandbox that does not answer was not ended");
     }
 }
 

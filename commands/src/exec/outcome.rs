@@ -8,6 +8,7 @@ use bytes::Bytes;
 use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
 use fluxvm_projections::Event;
 use fluxvm_projections::ExecCompleted;
+use fluxvm_projections::OutputRecord;
 use fluxvm_projections::Recording;
 use fluxvm_projections::Session;
 use fluxvm_projections::SurvivorRecord;
@@ -36,13 +37,11 @@ pub(super) async fn record(
     running: &Running,
     ended: Ended,
 ) -> Result<ExecAnswer, CommandError> {
-    let (stdout_record, stdout) = ended.stdout.finish(running.keep);
-    let (stderr_record, stderr) = ended.stderr.finish(running.keep);
+    let (mut stdout_record, stdout) = ended.stdout.finish(running.keep);
+    let (mut stderr_record, stderr) = ended.stderr.finish(running.keep);
     let mut attachments = Vec::new();
-    if running.keep {
-        for bytes in [&stdout, &stderr] {
-            keep(inner, bytes, &mut attachments).await?;
-        }
+    for (record, bytes) in [(&mut stdout_record, &stdout), (&mut stderr_record, &stderr)] {
+        keep(inner, record, bytes, &mut attachments).await;
     }
     let extension = ended.exit.x.clone().unwrap_or_default();
     let outcome = ExecCompleted {
@@ -73,21 +72,23 @@ pub(super) async fn record(
     })
 }
 
-/// Small outputs become durable together with the event, big ones before it.
+/// Small outputs become durable together with the event, big ones before it. What cannot be stored is
+/// recorded by its digest alone: that a command ended must be known even where its output is not kept.
 async fn keep(
     inner: &Inner,
+    record: &mut OutputRecord,
     bytes: &Bytes,
     attachments: &mut Vec<Bytes>,
-) -> Result<(), CommandError> {
-    if bytes.is_empty() {
-        return Ok(());
+) {
+    if record.blob.is_none() {
+        return;
     }
     if bytes.len() <= ATTACHMENT_BYTES_MAX {
         attachments.push(bytes.clone());
-    } else {
-        inner.book.ledger().put_blob(bytes.clone()).await?;
+    } else if let Err(error) = inner.book.ledger().put_blob(bytes.clone()).await {
+        tracing::error!(%error, "an output was not stored; only its digest is recorded");
+        record.blob = None;
     }
-    Ok(())
 }
 
 fn exit_code(exit: &ExitEvent) -> i32 {
