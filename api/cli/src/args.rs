@@ -25,7 +25,7 @@ Exit codes:
   0    done
   1    the daemon refused or failed, or the answer is \"no\" (a replay differs, a ledger is broken)
   2    the command line is wrong; for `ledger verify`: the file cannot be read
-  3    the daemon cannot be reached, or its token cannot be read
+  3    the daemon cannot be reached or does not answer in time, or its token cannot be read
   125  `agent exec` itself failed; every other code of `agent exec` is the command's own
        (124: it ran into its timeout, 128+n: signal n ended it)";
 

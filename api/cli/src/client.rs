@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use ureq::Agent;
+use ureq::Timeout;
 use ureq::http::Request;
 use ureq::http::Response;
 
@@ -147,7 +148,14 @@ impl Client {
         let response = self
             .agent
             .run(request)
-            .map_err(|error| self.unreachable(&error))?;
+            .map_err(|error| match (error, answer_timeout) {
+                (ureq::Error::Timeout(Timeout::RecvResponse), Some(waited)) => CliError::Late {
+                    method,
+                    path: path.to_owned(),
+                    waited,
+                },
+                (error, _) => self.unreachable(&error),
+            })?;
         if response.status().is_success() {
             return Ok(response);
         }

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A failure of a verb.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +29,24 @@ pub(crate) enum CliError {
         url: String,
         /// The transport's words.
         reason: String,
+    },
+    /// It took the request, and its answer did not come in time.
+    #[error("{method} {path}: the daemon did not answer in {}", in_seconds(*waited))]
+    Late {
+        /// HTTP method.
+        method: &'static str,
+        /// Path and query.
+        path: String,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The same for a command: nobody knows whether it still runs.
+    #[error("the daemon did not answer in {}; the command may still be running", in_seconds(*waited))]
+    CommandLate {
+        /// The session the command was for.
+        id: String,
+        /// How long we waited.
+        waited: Duration,
     },
     /// No state folder says that a daemon runs.
     #[error("no daemon found: no daemon.json in {}", join(looked))]
@@ -73,7 +92,7 @@ pub(crate) enum CliError {
 pub(crate) const EXIT_FAILED: u8 = 1;
 /// Exit code of a wrong command line, and of a file that `ledger verify` cannot read.
 pub(crate) const EXIT_USAGE: u8 = 2;
-/// Exit code when the daemon cannot be reached.
+/// Exit code when the daemon cannot be reached or does not answer in time.
 pub(crate) const EXIT_UNREACHABLE: u8 = 3;
 /// Exit code when `agent exec` itself failed, apart from every code a command may end with.
 pub(crate) const EXIT_EXEC_FAILED: u8 = 125;
@@ -86,9 +105,11 @@ impl CliError {
                 EXIT_FAILED
             }
             Self::Usage(_) => EXIT_USAGE,
-            Self::Unreachable { .. } | Self::NoDaemon { .. } | Self::Discovery { .. } => {
-                EXIT_UNREACHABLE
-            }
+            Self::Unreachable { .. }
+            | Self::Late { .. }
+            | Self::CommandLate { .. }
+            | Self::NoDaemon { .. }
+            | Self::Discovery { .. } => EXIT_UNREACHABLE,
         }
     }
 
@@ -103,6 +124,12 @@ impl CliError {
             Self::Unreachable { .. } => {
                 Some("Is the daemon running? Start it with `make run` (or `fluxvmd`).".to_owned())
             }
+            Self::Late { .. } => Some(
+                "It may still do what was asked: look before you ask again.".to_owned(),
+            ),
+            Self::CommandLate { id, .. } => Some(format!(
+                "See what became of it with `fluxctl agent timeline {id}`."
+            )),
             Self::NoDaemon { .. } => Some(
                 "Start the daemon with `make run` (or `fluxvmd`). If it runs elsewhere, name it with --server \
                  and --server-token, or its state folder with --state-dir."
@@ -127,6 +154,10 @@ impl CliError {
     fn code_is(&self, wanted: &str) -> bool {
         matches!(self, Self::Api { code: Some(code), .. } if code == wanted)
     }
+}
+
+fn in_seconds(waited: Duration) -> String {
+    format!("{} s", waited.as_secs_f64())
 }
 
 fn join(paths: &[PathBuf]) -> String {

@@ -16,6 +16,7 @@ mod output;
 mod render;
 mod shell;
 mod sse;
+mod visible;
 
 use std::process::ExitCode;
 

@@ -10,13 +10,16 @@ use serde_json::Value;
 
 use crate::args::Global;
 use crate::error::CliError;
+use crate::visible::clean_json;
+use crate::visible::clean_lines;
 
 /// How tables look.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Style {
     /// Whether colour codes may be written.
     pub(crate) colour: bool,
-    /// Width to fit into, in columns; none when nobody looks at a terminal.
+    /// Width to fit into, in columns; none when nobody looks at a terminal. A terminal that does
+    /// not know its size says 0.
     pub(crate) columns: Option<u16>,
 }
 
@@ -66,10 +69,19 @@ impl Output {
     /// One JSON document: indented on a terminal, one line in a pipe.
     pub(crate) fn json_document(&self, value: &Value) -> Result<(), CliError> {
         let text = if self.stdout_is_terminal {
-            format!("{value:#}")
+            clean_json(&format!("{value:#}"))
         } else {
             value.to_string()
         };
+        self.text(&text)
+    }
+
+    /// One JSON document on one line, wherever it goes: one of many.
+    pub(crate) fn json_line(&self, value: &Value) -> Result<(), CliError> {
+        let text = value.to_string();
+        if self.stdout_is_terminal {
+            return self.text(&clean_json(&text));
+        }
         self.text(&text)
     }
 
@@ -91,7 +103,8 @@ impl Output {
     }
 }
 
-/// A line on stderr for the person. A stderr that is gone is no reason to fail.
+/// Lines on stderr for the person, who may be told there what a session or the daemon said. A
+/// stderr that is gone is no reason to fail.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", clean_lines(text));
 }

@@ -192,7 +192,7 @@ impl Follow<'_> {
             return Ok(());
         }
         if self.context.output.is_json() {
-            self.context.output.text(&event.to_string())?;
+            self.context.output.json_line(event)?;
         } else {
             self.context.output.text(&render::events::line(event))?;
         }

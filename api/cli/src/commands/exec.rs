@@ -12,6 +12,7 @@ use serde_json::json;
 use super::Context;
 use super::sessions;
 use crate::args::ExecArgs;
+use crate::client::Client;
 use crate::client::Patience;
 use crate::error::CliError;
 use crate::output::note;
@@ -22,7 +23,7 @@ use crate::shell::command_line;
 const TIMEOUT_DEFAULT_SECONDS: u64 = 30;
 /// How long beyond the command's own limit we wait for the answer. The daemon answers within
 /// seconds of the limit; a machine under load gets the rest.
-const ANSWER_MARGIN_SECONDS: u64 = 90;
+const ANSWER_MARGIN: Duration = Duration::from_secs(90);
 /// Survivors that are named on stderr.
 const SURVIVORS_SHOWN_MAX: usize = 3;
 
@@ -30,17 +31,44 @@ const SURVIVORS_SHOWN_MAX: usize = 3;
 pub(super) fn run(context: &Context, args: &ExecArgs) -> Result<u8, CliError> {
     let client = context.client()?;
     let id = sessions::resolve(&client, &args.session.id)?;
+    let answer = ask(&client, &id, args, ANSWER_MARGIN)?;
+    show(
+        context,
+        &format!("{}/{id}/exec", sessions::SESSIONS),
+        &answer,
+        seconds_of(args),
+    )
+}
+
+/// The command's own limit.
+fn seconds_of(args: &ExecArgs) -> u64 {
+    args.timeout.unwrap_or(TIMEOUT_DEFAULT_SECONDS)
+}
+
+/// The daemon's answer, awaited for `margin` longer than the command may take.
+fn ask(client: &Client, id: &str, args: &ExecArgs, margin: Duration) -> Result<Value, CliError> {
     let path = format!("{}/{id}/exec", sessions::SESSIONS);
     let mut body = json!({"command": command_line(&args.command)});
     if let (Some(seconds), Value::Object(map)) = (args.timeout, &mut body) {
         map.insert("timeout_seconds".to_owned(), seconds.into());
     }
-    let seconds = args.timeout.unwrap_or(TIMEOUT_DEFAULT_SECONDS);
-    let limit = Duration::from_secs(seconds.saturating_add(ANSWER_MARGIN_SECONDS));
-    let answer = client.post(&path, &body, Patience::AtMost(limit))?;
+    let limit = Duration::from_secs(seconds_of(args)).saturating_add(margin);
+    client
+        .post(&path, &body, Patience::AtMost(limit))
+        .map_err(|error| match error {
+            CliError::Late { waited, .. } => CliError::CommandLate {
+                id: id.to_owned(),
+                waited,
+            },
+            other => other,
+        })
+}
+
+/// Writes what the command wrote, and remarks on what was unusual.
+fn show(context: &Context, path: &str, answer: &Value, seconds: u64) -> Result<u8, CliError> {
     let wrong = |reason: &str| CliError::Answer {
         method: "POST",
-        path: path.clone(),
+        path: path.to_owned(),
         reason: reason.to_owned(),
     };
     let code = answer
@@ -49,18 +77,18 @@ pub(super) fn run(context: &Context, args: &ExecArgs) -> Result<u8, CliError> {
         .and_then(|code| u8::try_from(code & 0xff).ok())
         .ok_or_else(|| wrong("no `exit_code`"))?;
     if context.global.json {
-        context.output.json_document(&answer)?;
+        context.output.json_document(answer)?;
         return Ok(code);
     }
-    let stdout = stream(&answer, "stdout").ok_or_else(|| wrong("`stdout_base64` is not base64"))?;
-    let stderr = stream(&answer, "stderr").ok_or_else(|| wrong("`stderr_base64` is not base64"))?;
+    let stdout = stream(answer, "stdout").ok_or_else(|| wrong("`stdout_base64` is not base64"))?;
+    let stderr = stream(answer, "stderr").ok_or_else(|| wrong("`stderr_base64` is not base64"))?;
     // A reader that has seen enough changes nothing about how the command ended.
     match context.output.bytes(&stdout) {
         Err(error) if !error.is_broken_pipe() => return Err(error),
         _ => {}
     }
     let _ = io::stderr().lock().write_all(&stderr);
-    for remark in remarks(&answer, seconds) {
+    for remark in remarks(answer, seconds) {
         note(&format!("fluxctl: {remark}"));
     }
     Ok(code)
@@ -140,6 +168,37 @@ fn survivors(value: Option<&Value>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Agent;
+    use crate::args::Cli;
+    use crate::args::Command;
+    use crate::commands::failure_code;
+    use crate::discover::Endpoint;
+    use crate::error::EXIT_EXEC_FAILED;
+    use clap::Parser;
+    use std::net::TcpListener;
+
+    #[test]
+    fn an_answer_that_is_only_late_is_no_daemon_that_is_not_there() {
+        // The system takes the connection, and nobody ever reads from it.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let client = Client::new(Endpoint { url, token: None });
+        let words = "fluxctl agent exec 5f0c --timeout 0 -- sleep 9".split(' ');
+        let command = Cli::try_parse_from(words).expect("parses").command;
+        assert_eq!(failure_code(&command), Some(EXIT_EXEC_FAILED));
+        let Command::Agent(Agent::Exec(args)) = command else {
+            panic!("parsed as another verb");
+        };
+        let error = ask(&client, "5f0c", &args, Duration::from_millis(50)).expect_err("no answer");
+        assert_eq!(
+            error.to_string(),
+            "the daemon did not answer in 0.05 s; the command may still be running"
+        );
+        assert_eq!(
+            error.advice().as_deref(),
+            Some("See what became of it with `fluxctl agent timeline 5f0c`.")
+        );
+    }
 
     #[test]
     fn bytes_that_are_no_text_come_from_base64() {

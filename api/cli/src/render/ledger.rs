@@ -61,4 +61,15 @@ mod tests {
             sync           p50 1"#]]
         .assert_eq(&info(&answer, Style::default()));
     }
+
+    #[test]
+    fn a_hash_stays_in_one_piece_in_a_narrow_terminal() {
+        let head = format!("7:{}", "ab".repeat(32));
+        let answer = json!({"head": {"position": 7, "hash": "ab".repeat(32)}});
+        let style = Style {
+            columns: Some(40),
+            ..Style::default()
+        };
+        assert_eq!(info(&answer, style), format!("head  {head}"));
+    }
 }

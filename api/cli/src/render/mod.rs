@@ -22,10 +22,21 @@ use comfy_table::presets;
 use serde_json::Value;
 
 use crate::output::Style;
+pub(crate) use crate::visible::clean;
 
 /// Longest piece of a command shown in a table: one line of an 80 column terminal less the other
 /// columns would be too little to recognise it by, so tables wrap on narrow terminals.
 const WHAT_CHARS_MAX: usize = 72;
+
+/// Width taken for that of a terminal that says it has none, as serial lines and some editors do.
+const TERMINAL_DEFAULT_COLUMNS: u16 = 80;
+/// Blanks between two columns.
+const COLUMN_GAP: u16 = 2;
+/// The last column stays at least this wide, so that a sentence is not a word to a line.
+const LAST_COLUMN_MIN_COLUMNS: u16 = 24;
+/// Longest word that is kept whole: a seq with its hash and a verifier key are shorter, and one of
+/// many pages, as a script in base64, must not make the whole table as wide.
+const WORD_MAX_COLUMNS: u16 = 128;
 
 /// What a cell says about how well something went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +62,10 @@ pub(crate) fn table(style: Style, headers: &[&str]) -> Table {
     }
     match style.columns {
         Some(columns) => {
+            let columns = match columns {
+                0 => TERMINAL_DEFAULT_COLUMNS,
+                columns => columns,
+            };
             table
                 .set_width(columns)
                 .set_content_arrangement(ContentArrangement::Dynamic);
@@ -65,17 +80,50 @@ pub(crate) fn table(style: Style, headers: &[&str]) -> Table {
     table
 }
 
-/// The table as text, without the blanks that pad its last column.
+/// The table as text, without the blanks that pad its last column. Only the last column wraps: ids
+/// and times in pieces cannot be read or copied. Where even its words do not fit beside the other
+/// columns, lines run over the edge of the terminal, which loses nothing.
 pub(crate) fn finish(mut table: Table) -> String {
     let last = table.column_count().saturating_sub(1);
+    let widths = table.column_max_content_widths();
+    let mut needed = 0_u16;
     for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        // Only the last column wraps: ids and times in pieces cannot be read or copied.
+        let width = widths.get(index).copied().unwrap_or_default();
         if index < last {
+            column.set_padding((0, COLUMN_GAP));
             column.set_constraint(ColumnConstraint::ContentWidth);
+            needed = needed.saturating_add(width).saturating_add(COLUMN_GAP);
+        } else {
+            column.set_padding((0, 0));
         }
     }
+    if let Some(width) = table.width() {
+        needed = needed.saturating_add(last_column_min(&table, last));
+        table.set_width(width.max(needed));
+    }
     table.trim_fmt()
+}
+
+/// The width below which the last column does not go.
+fn last_column_min(table: &Table, last: usize) -> u16 {
+    let cells = table
+        .header()
+        .into_iter()
+        .chain(table.row_iter())
+        .filter_map(|row| row.cell_iter().nth(last))
+        .map(Cell::content);
+    let mut whole = Table::new();
+    let mut words = Table::new();
+    for cell in cells {
+        words.add_rows(cell.split(' ').map(|word| [word]));
+        whole.add_row([cell]);
+    }
+    let widest = |column: &Table| column.column_max_content_widths().first().copied();
+    let whole = widest(&whole).unwrap_or_default();
+    let word = widest(&words).unwrap_or_default();
+    whole
+        .min(LAST_COLUMN_MIN_COLUMNS)
+        .max(word.min(WORD_MAX_COLUMNS))
 }
 
 /// A cell in the colour of its tone.
@@ -134,20 +182,6 @@ pub(crate) fn distance(from: DateTime<Utc>, to: DateTime<Utc>) -> String {
     }
 }
 
-/// The text with what could move the cursor or change colours shown as an escape: nothing that was
-/// recorded may draw over a table.
-pub(crate) fn clean(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
-}
-
 /// The first line of a command, cut to what fits in a table, with a mark when there is more.
 pub(crate) fn first_line(command: &str) -> String {
     let command = command.trim_end();
@@ -193,9 +227,11 @@ mod tests {
     }
 
     #[test]
-    fn a_command_cannot_move_the_cursor() {
-        assert_eq!(clean("printf \x1b[2J\tx"), "printf \\u{1b}[2J\\tx");
-        assert_eq!(toned("\x1b[1m", Tone::Plain).content(), "\\u{1b}[1m");
+    fn a_cell_cannot_draw_over_its_table() {
+        assert_eq!(
+            toned("\x1b[1m\u{202e}", Tone::Plain).content(),
+            "\\u{1b}[1m\\u{202e}"
+        );
     }
 
     #[test]

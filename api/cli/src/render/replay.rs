@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Tone;
+use super::clean;
 use super::count;
 use super::finish;
 use super::first_line;
@@ -129,8 +130,9 @@ fn summary(answer: &Value, steps: &[Value]) -> String {
                 " (--keep-going runs the rest)"
             };
             format!(
-                "\nStopped at seq {}: {reason}{hint}",
-                text(answer, "/stopped_at")
+                "\nStopped at seq {}: {}{hint}",
+                text(answer, "/stopped_at"),
+                clean(reason)
             )
         }
     };

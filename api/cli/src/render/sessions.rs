@@ -13,6 +13,7 @@ use super::text;
 use super::time;
 use super::toned;
 use crate::output::Style;
+use crate::visible::clean_lines;
 
 /// The list of `agent ls`.
 pub(crate) fn list(answer: &Value, now: DateTime<Utc>, style: Style) -> String {
@@ -89,7 +90,7 @@ pub(crate) fn started(session: &Value) -> String {
         .and_then(Value::as_str)
         .map(|note| format!("\nNote on the workspace: {note}"))
         .unwrap_or_default();
-    format!(
+    clean_lines(&format!(
         "Session {id} is {status} ({agent}, {backend}, workspace {workspace}).{note}\n\n\
          Next:\n  \
          fluxctl agent exec {id} -- 'uname -a; ls -la'\n  \
@@ -99,7 +100,7 @@ pub(crate) fn started(session: &Value) -> String {
         agent = text(session, "/agent"),
         backend = text(session, "/backend"),
         workspace = text(session, "/workspace/path"),
-    )
+    ))
 }
 
 fn tone_of(status: &str) -> Tone {
@@ -139,6 +140,28 @@ mod tests {
             5f0c6c1e-0f0e-4a63-9f58-0b2f1e0f7a11  codex  running  5m   55m      3      procbox
             a                                     b      deleted  30d  -        -      -"#]]
         .assert_eq(&list(&answer, now(), Style::default()));
+    }
+
+    #[test]
+    fn the_list_never_breaks_a_word_however_narrow_the_terminal() {
+        let answer = json!({"items": [session()]});
+        let wide = expect![[r#"
+            ID                                    AGENT  STATUS   AGE  ENDS IN  EXECS  BACKEND
+            5f0c6c1e-0f0e-4a63-9f58-0b2f1e0f7a11  codex  running  5m   55m      3      procbox"#]];
+        for columns in [0, 40, 80, 120] {
+            let style = Style {
+                columns: Some(columns),
+                ..Style::default()
+            };
+            wide.assert_eq(&list(&answer, now(), style));
+        }
+    }
+
+    #[test]
+    fn a_new_session_cannot_write_to_the_terminal_itself() {
+        let mut session = session();
+        session["workspace"]["note"] = json!("\u{202e}\x1b[2J");
+        assert!(started(&session).contains("workspace: \\u{202e}\\u{1b}[2J"));
     }
 
     #[test]

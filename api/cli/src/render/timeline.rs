@@ -250,6 +250,48 @@ mod tests {
     }
 
     #[test]
+    fn only_what_happened_wraps_and_never_within_a_word() {
+        let command =
+            "cargo test --workspace --no-fail-fast > /workspace/target/report-of-the-tests.txt";
+        let events = [event(
+            7,
+            0,
+            "exec.refused",
+            json!({"command": command, "code": "policy", "reason": "not now"}),
+        )];
+        let shown = |columns| {
+            let style = Style {
+                columns: Some(columns),
+                ..Style::default()
+            };
+            render(&events, style)
+        };
+        assert_eq!(shown(0), shown(80));
+        expect![[r#"
+            #  AFTER    STEP          RESULT           TOOK  WHAT
+            1  +0.000s  exec.refused  refused: policy  -     cargo test --workspace
+                                                             --no-fail-fast >
+                                                             /workspace/target/report-of-the-…:
+                                                             not now
+
+            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]].assert_eq(&shown(40));
+        expect![[r#"
+            #  AFTER    STEP          RESULT           TOOK  WHAT
+            1  +0.000s  exec.refused  refused: policy  -     cargo test --workspace
+                                                             --no-fail-fast >
+                                                             /workspace/target/report-of-the-…:
+                                                             not now
+
+            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]].assert_eq(&shown(80));
+        expect![[r#"
+            #  AFTER    STEP          RESULT           TOOK  WHAT
+            1  +0.000s  exec.refused  refused: policy  -     cargo test --workspace --no-fail-fast >
+                                                             /workspace/target/report-of-the-…: not now
+
+            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]].assert_eq(&shown(120));
+    }
+
+    #[test]
     fn an_empty_history_says_so() {
         check(&[], expect!["Nothing happened yet."]);
     }
