@@ -274,7 +274,8 @@ mod tests {
                                                              /workspace/target/report-of-the-…:
                                                              not now
 
-            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]].assert_eq(&shown(40));
+            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]]
+        .assert_eq(&shown(40));
         expect![[r#"
             #  AFTER    STEP          RESULT           TOOK  WHAT
             1  +0.000s  exec.refused  refused: policy  -     cargo test --workspace
@@ -282,7 +283,8 @@ mod tests {
                                                              /workspace/target/report-of-the-…:
                                                              not now
 
-            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]].assert_eq(&shown(80));
+            1 step, 1 command, 1 not with exit code 0; began 2026-12-01 10:00:00 UTC"#]]
+        .assert_eq(&shown(80));
         expect![[r#"
             #  AFTER    STEP          RESULT           TOOK  WHAT
             1  +0.000s  exec.refused  refused: policy  -     cargo test --workspace --no-fail-fast >
