@@ -17,6 +17,7 @@ mod aftermath;
 mod answer;
 mod book;
 mod caller;
+mod capabilities;
 mod clock;
 mod crash;
 mod create;

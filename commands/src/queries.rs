@@ -9,10 +9,10 @@ use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::RecordedEvent;
 use fluxvm_eventstore::StreamVersion;
 use fluxvm_eventstore::Subscription;
+use fluxvm_projections::Capabilities;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::SessionStatus;
-use fluxvm_vmm::Capabilities;
 
 use crate::caller::Caller;
 use crate::engine::Engine;
@@ -95,7 +95,13 @@ impl Engine {
     /// What this machine's sandboxes can do.
     #[must_use]
     pub fn capabilities(&self) -> Capabilities {
-        self.inner.backend.capabilities()
+        crate::capabilities::recorded(&self.inner.backend.capabilities())
+    }
+
+    /// What this machine lacks and what each of it costs, a sentence each.
+    #[must_use]
+    pub fn degraded(&self) -> Vec<String> {
+        self.inner.backend.capabilities().degraded
     }
 
     /// The engine that makes sandboxes.

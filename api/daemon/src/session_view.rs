@@ -83,7 +83,8 @@ pub(crate) fn view(session: &Session) -> SessionView {
     }
 }
 
-fn capabilities(recorded: &Capabilities) -> CapabilitiesView {
+/// Capabilities as records and the host's own answer show them.
+pub(crate) fn capabilities(recorded: &Capabilities) -> CapabilitiesView {
     CapabilitiesView {
         snapshot: recorded.snapshot,
         restore: recorded.restore,

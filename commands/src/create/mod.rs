@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use fluxvm_eventstore::EventId;
 use fluxvm_eventstore::ExpectedVersion;
-use fluxvm_projections::Capabilities;
 use fluxvm_projections::Event;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
@@ -21,11 +20,11 @@ use fluxvm_vmm::ImageName;
 use fluxvm_vmm::ImageRef;
 use fluxvm_vmm::Sandbox;
 use fluxvm_vmm::SandboxSpec;
-use fluxvm_vmm::UserNamespace;
 use uuid::Uuid;
 
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::capabilities;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
@@ -79,7 +78,7 @@ pub(crate) async fn create(
         agent: asked.agent,
         sandbox_id: asked.sandbox_id,
         backend: asked.backend,
-        capabilities: capabilities(&engine),
+        capabilities: capabilities::recorded(&engine),
         workspace_note,
         duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
@@ -163,30 +162,4 @@ fn sandbox_spec(asked: &SessionCreateStarted) -> Result<SandboxSpec, CommandErro
         env: BTreeMap::new(),
         hostname: format!("fluxvm-{:08x}", id.as_fields().0),
     })
-}
-
-/// The engine's capabilities in the words of the ledger, which must not change when the engine's do.
-fn capabilities(engine: &fluxvm_vmm::Capabilities) -> Capabilities {
-    Capabilities {
-        snapshot: engine.snapshot,
-        restore: engine.restore,
-        fork: engine.fork,
-        pty: engine.pty,
-        memory_checkpoint: engine.memory_checkpoint,
-        memory_checkpoint_reason: engine.memory_checkpoint_reason.clone(),
-        confinement: engine.confinement,
-        exec_allowlist: engine.exec_allowlist,
-        http_policy: engine.http_policy,
-        memory_limit: engine.memory_limit,
-        process_limit: engine.process_limit,
-        cpu_limit: engine.cpu_limit,
-        user_namespace: match &engine.user_namespace {
-            UserNamespace::ShiftedRange { base, count } => format!("shifted:{base}+{count}"),
-            UserNamespace::SingleUser => "single-user".to_owned(),
-        },
-        host_root_writable: engine.host_root_writable,
-        network: match engine.network {
-            fluxvm_vmm::Network::LoopbackOnly => "loopback-only".to_owned(),
-        },
-    }
 }

@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
+use fluxvm_api_types::CapabilitiesView;
 use fluxvm_api_types::LedgerHead;
 use fluxvm_api_types::LedgerInfo;
 use serde::Serialize;
@@ -12,6 +13,7 @@ use crate::app::App;
 use crate::app::Ready;
 use crate::lifecycle::Stage;
 use crate::metrics::Snapshot;
+use crate::session_view;
 use crate::status;
 use crate::status::ApiError;
 use crate::status::JSON;
@@ -80,14 +82,24 @@ pub(super) async fn ledger_info(Ready(engine): Ready, uri: Uri) -> Result<Respon
 #[derive(Serialize)]
 struct HostCapabilities {
     backend: &'static str,
-    capabilities: fluxvm_vmm::Capabilities,
+    capabilities: CapabilitiesWithLacks,
+}
+
+#[derive(Serialize)]
+struct CapabilitiesWithLacks {
+    #[serde(flatten)]
+    capabilities: CapabilitiesView,
+    degraded: Vec<String>,
 }
 
 pub(super) async fn capabilities(Ready(engine): Ready, uri: Uri) -> Result<Response, ApiError> {
     no_parameters(&uri)?;
     let capabilities = HostCapabilities {
         backend: engine.backend_name(),
-        capabilities: engine.capabilities(),
+        capabilities: CapabilitiesWithLacks {
+            capabilities: session_view::capabilities(&engine.capabilities()),
+            degraded: engine.degraded(),
+        },
     };
     json(Success::Done, &capabilities)
 }
