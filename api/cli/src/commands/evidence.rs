@@ -130,7 +130,8 @@ fn diagnose(info: &Value, keys: &Value, note: &str) -> Vec<Check> {
     let mut checks = vec![
         Check {
             name: "sync time",
-            is_well: Some(p99 < SYNC_SLOW_MICROS),
+            // The median: one slow sync of a young ledger says nothing about the disk.
+            is_well: Some(p50 < SYNC_SLOW_MICROS),
             found: format!("half within {p50} µs, 99 of 100 within {p99} µs"),
         },
         Check {
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_slow_disk_and_an_unfinished_erasure_are_said() {
-        let info = json!({"sync_micros_p50": 10, "sync_micros_p99": SYNC_SLOW_MICROS,
+        let info = json!({"sync_micros_p50": SYNC_SLOW_MICROS, "sync_micros_p99": 20_000,
             "bytes_on_disk": 2048, "head": {"position": 7}, "erasure_pending": true});
         let checks = diagnose(&info, &json!({}), "");
         let found = |name: &str| checks.iter().find(|check| check.name == name);
