@@ -29,6 +29,9 @@ use crate::sys;
 /// Open files per process inside. The guest daemon holds several for each command, so its soft
 /// limit is the hard one; 65,536 is what common servers ask for.
 const OPEN_FILES_MAX: u64 = 65_536;
+/// What the kernel's killer adds to the guest daemon's score, in thousandths of all memory: below
+/// every command, and not -1000, which would let a machine without memory hang rather than end it.
+const SPARED_OOM_SCORE_ADJ: &str = "-900";
 /// The status pipe in the child, above the listener; it closes by itself when the guest daemon
 /// starts.
 const STATUS_FD: i32 = LISTEN_FD + 1;
@@ -63,6 +66,14 @@ impl FirstProcess {
             Outcome::Failed(failure) => Some(failure.into()),
             Outcome::Started { .. } => None,
         }
+    }
+
+    /// Makes it the last that the kernel ends when memory is short: without it, everything inside
+    /// is lost. Only a root of the host with `CAP_SYS_RESOURCE` may; for others it stays an equal
+    /// of its commands. It must have been released once, for before that it sets the value itself.
+    pub(crate) fn spare(&self) {
+        let path = format!("/proc/{}/oom_score_adj", self.pid);
+        let _ = fs::write(path, SPARED_OOM_SCORE_ADJ);
     }
 
     /// Waits until it has become the guest daemon, or has said why it could not.
@@ -246,14 +257,15 @@ fn kernel_file_systems(request: &LaunchRequest) -> Result<Option<String>, Failur
         Some(terminals),
     )
     .stage(STAGE, || "mounting /dev/pts".into())?;
-    let shared = Some("mode=1777");
+    // A size of its own: what lies there is memory that no process's end frees.
+    let shared = format!("mode=1777,size={}", request.shm_bytes);
     let no_set_id = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(
         Some("shm"),
         inside("dev/shm").as_str(),
         Some("tmpfs"),
         no_set_id,
-        shared,
+        Some(shared.as_str()),
     )
     .stage(STAGE, || "mounting /dev/shm".into())?;
     let read_only = no_device | MsFlags::MS_RDONLY;

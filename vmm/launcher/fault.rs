@@ -86,5 +86,12 @@ pub(crate) fn at(stage: CreateStage) -> Result<(), Failure> {
     if asked_for("fail", stage) {
         return Err(Failure::new(stage, "asked to fail here", Errno::EIO));
     }
+    if asked_for("full", stage) {
+        return Err(Failure::new(
+            stage,
+            "asked to find no space here",
+            Errno::ENOSPC,
+        ));
+    }
     Ok(())
 }

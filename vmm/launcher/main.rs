@@ -79,6 +79,9 @@ fn launch(
         // The daemon may have given up because the first process did.
         return Err(first.end().unwrap_or(failure));
     }
+    if request.spare_first_process {
+        first.spare();
+    }
     first.release()?;
     first.wait_until_started(&mut facts)?;
     Ok(facts)

@@ -173,6 +173,26 @@ impl CreateFault {
     }
 }
 
+impl CreateError {
+    /// Whether a disk or a quota is full. Where namespaces and control groups are made, the same
+    /// error number tells of other limits.
+    pub fn is_out_of_space(&self) -> bool {
+        use CreateStage::{
+            Cgroup, JoinCgroup, LauncherNamespace, MountNamespace, SandboxNamespace, UserMap,
+        };
+        let elsewhere = matches!(
+            self.stage,
+            Cgroup | JoinCgroup | LauncherNamespace | SandboxNamespace | UserMap | MountNamespace
+        );
+        !elsewhere && self.source.errno().is_some_and(means_out_of_space)
+    }
+}
+
+/// Whether an error number says that a disk or a quota is full.
+pub(crate) fn means_out_of_space(errno: i32) -> bool {
+    matches!(errno, libc::ENOSPC | libc::EDQUOT)
+}
+
 /// Why a sandbox cannot be taken over.
 #[derive(Debug, thiserror::Error)]
 pub enum AdoptError {
@@ -254,7 +274,7 @@ pub enum ProbeError {
         /// How many.
         count: u32,
     },
-    /// A trial sandbox could not be made.
+    /// A trial sandbox could not be made, for another reason than a full disk.
     #[error("this host cannot run sandboxes: {0}")]
     Trial(CreateError),
 }

@@ -112,8 +112,8 @@ impl fmt::Display for ImageName {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ImageRef {
-    /// The host's own `/`, as far as any unprivileged user may read it, with private folders
-    /// masked.
+    /// The host's own `/`, as far as any unprivileged user may read it (where an ordinary user runs
+    /// the daemon: as far as that user may), with private folders masked.
     HostRoot,
     /// A folder below the images folder.
     Named(ImageName),

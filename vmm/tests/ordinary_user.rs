@@ -80,6 +80,8 @@ async fn an_ordinary_users_sandbox_runs_and_hides_that_users_things() {
         .iter()
         .any(|text| text.contains("limit on memory"));
     assert_eq!(limited, !capabilities.memory_limit, "{capabilities:?}");
+    let rights = |text: &String| text.contains("supplementary groups");
+    assert!(capabilities.degraded.iter().any(rights), "{capabilities:?}");
 
     let mut spec = SandboxSpec::new(SandboxId::random());
     spec.hostname = "mine".to_owned();

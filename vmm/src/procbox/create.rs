@@ -27,6 +27,10 @@ const DEATH_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Output of one command kept for readers that come back: what a fast command prints in a few
 /// milliseconds, so that a short pause of the daemon loses nothing.
 const STREAM_BUFFER_BYTES: &str = "4194304";
+/// The size of `/dev/shm` in bytes where no memory limit is set: enough for what programs share
+/// through it (browsers and databases are usually given this much), and little enough that one
+/// sandbox that fills it does not take the host's memory.
+const SHM_BYTES_DEFAULT: u64 = 1024 * 1024 * 1024;
 /// What commands find in their environment unless the caller says otherwise.
 const GUEST_ENV: [(&str, &str); 3] = [
     ("HOME", "/root"),
@@ -276,8 +280,19 @@ fn request(
         hostname: spec.hostname.clone(),
         workspace: spec.workspace.as_str().to_owned(),
         env: agentd_env(),
+        shm_bytes: shm_bytes(spec.memory_mb),
+        // The right to be spared passes on to whatever runs inside. Below a limit that costs the
+        // host no more than the limit; without one, a sandbox could take all memory and have the
+        // host's own processes end for it.
+        spare_first_process: spec.memory_mb.is_some() && engine.capabilities.memory_limit,
         trial,
     }
+}
+
+/// The size of `/dev/shm`. Its files count as memory and no process's end frees them: they may take
+/// half of a limit, so that the guest daemon and whoever removes them always have the other half.
+fn shm_bytes(memory_mb: Option<u64>) -> u64 {
+    memory_mb.map_or(SHM_BYTES_DEFAULT, |mb| mb.saturating_mul(1024 * 1024) / 2)
 }
 
 /// The guest daemon's own environment; that of commands goes with the token.

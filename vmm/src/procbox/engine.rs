@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
-use super::cgroup::{Cgroups, Controller};
+use super::cgroup::Cgroups;
+use super::claims::capabilities;
 use super::create;
 use super::folder::{Folder, agents_dir, private_folder};
 use super::host_view::{FolderPlan, hidden_paths, plan_folders};
@@ -21,8 +22,8 @@ use super::remove::{Remains, left_in_trash};
 use super::skeleton::{self, Below};
 use super::tree::remove_tree;
 use super::wire::{LaunchFacts, Lower, MOUNT_POINT, Users};
-use crate::capabilities::{Capabilities, Network, UserNamespace};
-use crate::error::{CreateError, CreateFault, CreateStage, ProbeError};
+use crate::capabilities::Capabilities;
+use crate::error::{CreateError, CreateFault, CreateStage, ProbeError, means_out_of_space};
 use crate::spec::{ImageRef, SandboxId, SandboxSpec};
 
 /// The shared part of a [`Procbox`](super::Procbox) and its sandboxes.
@@ -85,15 +86,9 @@ impl Engine {
                 plan: plan.clone(),
             },
         };
-        let build = |below: &Below| {
-            skeleton::build(&options.sandboxes_dir, &agentd, users, below).map_err(|source| {
-                ProbeError::Folder {
-                    path: options.sandboxes_dir.clone(),
-                    source,
-                }
-            })
-        };
-        let (image_skeleton, host_skeleton) = (build(&Below::Image)?, build(&below)?);
+        let dir = &options.sandboxes_dir;
+        let image_skeleton = build_or_go_without(dir, &agentd, users, &Below::Image)?;
+        let host_skeleton = build_or_go_without(dir, &agentd, users, &below)?;
         let cgroups = Cgroups::detect();
         let capabilities = capabilities(users, &cgroups);
         let live = Mutex::default();
@@ -113,11 +108,16 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Makes a trial sandbox and writes down what it had to do without.
+    /// Makes a trial sandbox and writes down what it had to do without. A full disk is written down
+    /// too: whoever has to delete something needs a daemon for it.
     fn prove(&mut self) -> Result<(), ProbeError> {
         let host_root = match self.trial(self.host_root()) {
             Ok(facts) => {
                 self.note(&facts);
+                return Ok(());
+            }
+            Err(error) if error.is_out_of_space() => {
+                self.note_no_space(&error);
                 return Ok(());
             }
             Err(error) => error,
@@ -125,16 +125,29 @@ impl Engine {
         // Without the host's root, images may still do: this host is then good for those. The
         // images folder is an image enough to try.
         let lower = Lower::Image(self.options.images_dir.clone());
-        let Ok(facts) = self.trial(Ok((self.image_skeleton.clone(), lower))) else {
+        let image = self.trial(Ok((self.image_skeleton.clone(), lower)));
+        if matches!(&image, Err(error) if !error.is_out_of_space()) {
             return Err(ProbeError::Trial(host_root));
-        };
+        }
         self.capabilities.host_root_writable = false;
         self.capabilities
             .degraded
             .push(format!("only named images can be used: {host_root}"));
         self.no_host_root = Some(host_root.to_string());
-        self.note(&facts);
+        match image {
+            Ok(facts) => self.note(&facts),
+            Err(error) => self.note_no_space(&error),
+        }
         Ok(())
+    }
+
+    /// What was not tried is not claimed.
+    fn note_no_space(&mut self, error: &CreateError) {
+        tracing::warn!(%error, "no trial sandbox could be made: going on without");
+        self.capabilities.host_root_writable = false;
+        self.capabilities.degraded.push(format!(
+            "the trial sandbox could not be made: no space ({error}); delete sessions or free space"
+        ));
     }
 
     fn trial(
@@ -142,7 +155,7 @@ impl Engine {
         lower: Result<(String, Lower), CreateError>,
     ) -> Result<LaunchFacts, CreateError> {
         let spec = SandboxSpec::new(SandboxId::random());
-        let started = create::start(self, &spec, lower?, true)?;
+        let started = create::start(self, &spec, self.with_skeleton(lower?)?, true)?;
         let facts = started.facts().clone();
         started.discard();
         Ok(facts)
@@ -179,6 +192,20 @@ impl Engine {
 
     /// The skeleton and the lower file system of an image.
     pub(super) fn lower(&self, image: &ImageRef) -> Result<(String, Lower), CreateError> {
+        self.with_skeleton(self.lower_of(image)?)
+    }
+
+    /// Refuses a skeleton for which there was no space when this engine was opened.
+    fn with_skeleton(&self, parts: (String, Lower)) -> Result<(String, Lower), CreateError> {
+        if self.options.sandboxes_dir.join(&parts.0).is_dir() {
+            return Ok(parts);
+        }
+        let what = "the shared layer could not be made (free space, then start the daemon again)";
+        let source = io::Error::from_raw_os_error(libc::ENOSPC);
+        Err(os(CreateStage::Folder, what, source))
+    }
+
+    fn lower_of(&self, image: &ImageRef) -> Result<(String, Lower), CreateError> {
         let name = match image {
             ImageRef::HostRoot => return self.host_root(),
             ImageRef::Named(name) => name,
@@ -299,40 +326,24 @@ impl Engine {
     }
 }
 
-fn capabilities(users: Users, cgroups: &Cgroups) -> Capabilities {
-    let mut degraded = Vec::new();
-    let named = [
-        (Controller::Memory, "memory"),
-        (Controller::Pids, "processes"),
-        (Controller::Cpu, "processor time"),
-    ];
-    for (controller, name) in named {
-        if !cgroups.has(controller) {
-            degraded.push(format!(
-                "no limit on {name}: no control group for it can be made here"
-            ));
+/// Builds a skeleton. Without space for it there is only its name: what runs stands on skeletons of
+/// its own, and can be deleted.
+fn build_or_go_without(
+    dir: &Path,
+    agentd: &[u8],
+    users: Users,
+    below: &Below,
+) -> Result<String, ProbeError> {
+    match skeleton::build(dir, agentd, users, below) {
+        Ok(name) => Ok(name),
+        Err(error) if error.raw_os_error().is_some_and(means_out_of_space) => {
+            tracing::warn!(%error, "a shared layer could not be made: going on without");
+            Ok(skeleton::name(agentd, users, below))
         }
-    }
-    Capabilities {
-        snapshot: false,
-        restore: false,
-        fork: false,
-        pty: false,
-        memory_checkpoint: false,
-        memory_checkpoint_reason: Some("this engine takes no checkpoints".to_owned()),
-        confinement: false,
-        exec_allowlist: false,
-        http_policy: false,
-        memory_limit: cgroups.has(Controller::Memory),
-        process_limit: cgroups.has(Controller::Pids),
-        cpu_limit: cgroups.has(Controller::Cpu),
-        user_namespace: match users {
-            Users::Shifted { base, count } => UserNamespace::ShiftedRange { base, count },
-            Users::Single { .. } => UserNamespace::SingleUser,
-        },
-        host_root_writable: matches!(users, Users::Shifted { .. }),
-        network: Network::LoopbackOnly,
-        degraded,
+        Err(source) => Err(ProbeError::Folder {
+            path: dir.to_owned(),
+            source,
+        }),
     }
 }
 

@@ -19,6 +19,7 @@
 //! dialogue). The daemon never forks itself, mounts nothing and changes no credentials.
 
 mod cgroup;
+mod claims;
 mod create;
 mod engine;
 mod folder;
@@ -77,7 +78,8 @@ impl Procbox {
     ///
     /// # Errors
     ///
-    /// A program or folder that cannot be used, or a host on which no sandbox can be made.
+    /// A program or folder that cannot be used, or a host on which no sandbox can be made. A full
+    /// disk is none: then this opens without a trial and [`Capabilities::degraded`] says so.
     pub fn new(options: ProcboxOptions) -> Result<Self, ProbeError> {
         Ok(Self {
             engine: Arc::new(Engine::open(options)?),

@@ -28,9 +28,9 @@ pub const GO: &[u8] = b"go";
 pub const LISTEN_FD: i32 = 3;
 /// Where the guest daemon lies inside.
 pub const AGENTD_GUEST_PATH: &str = "/.fluxvm/microvms-agentd";
-/// Set in the launcher's environment to `fail:<stage>` or `die:<stage>`, it makes the launcher
-/// answer with a failure, or end without a word, at that stage; `lack:idmapped_mount` makes it do
-/// without. The crash tests need to stop anywhere.
+/// Set in the launcher's environment to `fail:<stage>`, `full:<stage>` or `die:<stage>`, it makes
+/// the launcher answer with a failure or with a full disk, or end without a word, at that stage;
+/// `lack:idmapped_mount` makes it do without. The crash tests need to stop anywhere.
 pub const FAULT_VARIABLE: &str = "FLUXVM_PROCBOX_FAULT";
 /// Device nodes that a sandbox shares with the host. All of them are harmless to whoever has them.
 pub const DEVICE_NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -62,6 +62,11 @@ pub struct LaunchRequest {
     pub workspace: String,
     /// The guest daemon's environment.
     pub env: Vec<(String, String)>,
+    /// The size of `/dev/shm`.
+    pub shm_bytes: u64,
+    /// Where the launcher may, the first process is the last that the kernel ends for want of
+    /// memory.
+    pub spare_first_process: bool,
     /// Stop where the guest daemon would be started.
     pub trial: bool,
 }

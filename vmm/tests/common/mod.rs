@@ -5,6 +5,7 @@
     reason = "each test program uses its own part"
 )]
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -163,7 +164,8 @@ pub async fn sh(guest: &AgentdClient, script: &str) -> Ran {
 
 /// What must be gone once a sandbox is removed.
 pub struct Traces {
-    namespaces: Vec<(String, PathBuf)>,
+    /// Each is held open: the kernel gives the number of one that is gone to the next one.
+    namespaces: Vec<(&'static str, PathBuf, File)>,
     paths: Vec<PathBuf>,
 }
 
@@ -171,12 +173,13 @@ impl Traces {
     /// Notes the namespaces of a running sandbox, and where its folders are.
     pub fn of(lab: &Lab, sandbox: &dyn Sandbox) -> Self {
         let pid = sandbox.inspect().pid;
-        let link = |kind: &str| std::fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap();
-        let namespaces = ["pid", "mnt", "net"]
-            .map(|kind| (kind.to_owned(), link(kind)))
-            .to_vec();
+        let held = |kind| {
+            let path = format!("/proc/{pid}/ns/{kind}");
+            let link = std::fs::read_link(&path).unwrap();
+            (kind, link, File::open(path).unwrap())
+        };
         Self {
-            namespaces,
+            namespaces: ["pid", "net"].map(held).into(),
             paths: Self::paths(lab, sandbox.id()),
         }
     }
@@ -207,7 +210,7 @@ impl Traces {
                 path.display()
             );
         }
-        for (kind, namespace) in &self.namespaces {
+        for (kind, namespace, _held) in &self.namespaces {
             for entry in std::fs::read_dir("/proc").unwrap().flatten() {
                 let link = entry.path().join("ns").join(kind);
                 let there = std::fs::read_link(&link).ok();

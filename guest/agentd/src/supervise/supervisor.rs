@@ -111,12 +111,28 @@ fn become_supervisor(plan: &Plan) {
             );
         }
     }
+    give_up_being_spared();
     let mut first = 3;
     for kept in plan.kept {
         close_between(first, kept - 1);
         first = first.max(kept + 1);
     }
     close_between(first, c_int::MAX);
+}
+
+/// agentd may be one that the kernel's killer spares. What it starts is not: a command that takes
+/// all memory must end before agentd does. Where this cannot be written, nothing was to be undone.
+fn give_up_being_spared() {
+    const NORMAL: &[u8] = b"0";
+    // SAFETY: plain system calls on a live path and buffer, and on the descriptor just opened.
+    unsafe {
+        let path = c"/proc/self/oom_score_adj".as_ptr();
+        let file = libc::open(path, libc::O_WRONLY | libc::O_CLOEXEC);
+        if file >= 0 {
+            libc::write(file, NORMAL.as_ptr().cast(), NORMAL.len());
+            libc::close(file);
+        }
+    }
 }
 
 fn close_between(first: c_int, last: c_int) {
