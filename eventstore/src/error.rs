@@ -10,7 +10,8 @@ use fluxvm_verify::Position;
 use fluxvm_verify::ProofError;
 use fluxvm_verify::StreamName;
 
-/// Why a ledger does not open. A ledger that opens holds every event that it ever answered for.
+/// Why a ledger does not open. A ledger that opens holds every event that it ever answered for; one
+/// that does not is left as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The operating system refused something.
@@ -108,6 +109,29 @@ pub enum OpenError {
         path: PathBuf,
         /// What is wrong with it.
         reason: &'static str,
+    },
+    /// There is a signing key and no ledger that it could be of: a ledger was lost, or its folder is
+    /// not where it was.
+    #[error(
+        "there is no ledger in {dir}, but its signing key {key} is there: put the ledger's folder \
+         back, or move the key away to begin a new ledger"
+    )]
+    LedgerMissing {
+        /// The folder that should be the ledger's.
+        dir: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// Opening was refused, and the store's files could not be put back as they were before. The
+    /// next opening tries again.
+    #[error("{refused}; the store's files as they were are kept in {kept}: {source}")]
+    NotPutBack {
+        /// Why opening was refused.
+        refused: Box<OpenError>,
+        /// The folder with the copy.
+        kept: PathBuf,
+        /// Why it could not be put back.
+        source: io::Error,
     },
     /// The signing key is not the one that the ledger was created with.
     #[error("the signing key {path} is not the ledger's: the ledger names {expected}, not {found}")]

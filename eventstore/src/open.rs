@@ -3,7 +3,7 @@
 //! The order of founding is the order in which things depend on each other: the store's files, the
 //! key, the genesis that names the key, the head file that vouches for the genesis. A crash in
 //! between leaves a beginning that the next opening completes; a ledger that has a head file is
-//! never founded again.
+//! never founded again, and neither is one whose key is there.
 
 use std::sync::Arc;
 
@@ -51,11 +51,30 @@ pub(crate) struct Opened {
 
 pub(crate) fn open(
     options: &LedgerOptions,
-    mut observer: Observer,
+    observer: Observer,
     environment: Environment,
 ) -> Result<Opened, OpenError> {
+    let key = &options.signing_key_file;
+    // A founding makes its mark in the folder before it makes the key.
+    if key.exists() && store::is_absent(&options.dir, &environment) {
+        return Err(OpenError::LedgerMissing {
+            dir: options.dir.clone(),
+            key: key.clone(),
+        });
+    }
+    let within = environment.clone();
+    let build = |store| open_in(options, observer, environment, store);
+    store::open_for(&options.dir, options.cache_bytes, &within, build)
+}
+
+/// Makes a ledger of an open store.
+fn open_in(
+    options: &LedgerOptions,
+    mut observer: Observer,
+    environment: Environment,
+    store: Arc<dyn Store>,
+) -> Result<Opened, OpenError> {
     let disk = Arc::clone(&environment.disk);
-    let store = store::open(&options.dir, options.cache_bytes, &environment)?;
     let blobs = BlobStore::open(&options.blobs_dir, disk)?;
     let noted = HeadFile::open(&options.dir)?;
     let genesis = match read_genesis(&*store)? {
@@ -67,7 +86,6 @@ pub(crate) fn open(
             &environment,
         )?,
     };
-    redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
 
     let start = Head {
         position: Position::START,
@@ -89,6 +107,8 @@ pub(crate) fn open(
         &mut observer,
     )?;
     let signer = load_key(options, &rebuilt.chain, &environment)?;
+    // Only now is it certain that the ledger is this one and says what is to go.
+    redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
     tree::complete(&*store, &rebuilt.frontier)?;
     let head_file = match noted {
         Some((head_file, _)) => head_file,

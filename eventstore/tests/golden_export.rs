@@ -68,6 +68,9 @@ fn new_event(kind: &str, schema: u16, payload: serde_json::Value) -> NewEvent {
 async fn golden_ledger(dir: &std::path::Path) -> Ledger {
     use std::os::unix::fs::OpenOptionsExt;
     std::fs::create_dir(dir.join("secrets")).unwrap();
+    // As a founding that was cut off behind the key.
+    std::fs::create_dir(dir.join("ledger")).unwrap();
+    std::fs::write(dir.join("ledger/founding"), b"").unwrap();
     let mut key = std::fs::OpenOptions::new();
     let key = key.write(true).create_new(true).mode(0o600);
     let key = key.open(options(dir).signing_key_file).unwrap();

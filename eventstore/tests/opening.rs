@@ -126,9 +126,33 @@ fn a_founding_that_was_cut_off_behind_the_key_is_completed_with_that_key() {
     fs::create_dir(dir.path().join("secrets")).unwrap();
     let key = options(dir.path()).signing_key_file;
     fs::copy(options(other_dir.path()).signing_key_file, &key).unwrap();
+    fs::create_dir(dir.path().join("ledger")).unwrap();
+    fs::write(dir.path().join("ledger/founding"), b"").unwrap();
     let ledger = open(dir.path());
     assert_eq!(ledger.info().vkey, other.info().vkey);
     assert_ne!(ledger.info().ledger_id, other.info().ledger_id);
+}
+
+#[test]
+fn a_key_without_its_ledger_is_refused_and_nothing_is_founded() {
+    let (dir, ledger) = new_ledger();
+    let first = ledger.info().ledger_id;
+    drop(ledger);
+    let (place, away) = (dir.path().join("ledger"), dir.path().join("away"));
+    fs::rename(&place, &away).unwrap();
+    let missing = |result| matches!(result, Err(OpenError::LedgerMissing { .. }));
+    assert!(missing(try_open(dir.path())));
+    assert!(!place.exists());
+    // An empty folder, such as one that nothing was mounted on, is no ledger either.
+    fs::create_dir(&place).unwrap();
+    assert!(missing(try_open(dir.path())));
+    fs::remove_dir(&place).unwrap();
+    fs::rename(&away, &place).unwrap();
+    assert_eq!(open(dir.path()).info().ledger_id, first);
+
+    fs::remove_dir_all(&place).unwrap();
+    fs::remove_file(options(dir.path()).signing_key_file).unwrap();
+    assert_ne!(open(dir.path()).info().ledger_id, first);
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use crate::head_file::FILE_NAME as HEAD_FILE;
 use crate::head_file::HeadFile;
 
 /// The mark.
-const MARK: &str = "founding";
+pub(super) const MARK: &str = "founding";
 /// Where any of these is, a store was made.
 const STORE_FILES: [&str; 3] = [HEAD_FILE, "conf", "db"];
 
@@ -32,8 +32,7 @@ pub(super) fn begin(dir: &Path, disk: &dyn Disk) -> Result<(), OpenError> {
     if mark.exists() {
         return clear(dir);
     }
-    let is_new = STORE_FILES.iter().all(|name| !dir.join(name).exists());
-    if is_new {
+    if is_absent(dir) {
         let mut options = OpenOptions::new();
         let made = options
             .write(true)
@@ -45,6 +44,12 @@ pub(super) fn begin(dir: &Path, disk: &dyn Disk) -> Result<(), OpenError> {
         marked.map_err(OpenError::io(mark))?;
     }
     Ok(())
+}
+
+/// Whether neither a store was made here nor a mark for one that is about to be.
+pub(super) fn is_absent(dir: &Path) -> bool {
+    let mut names = STORE_FILES.iter().chain([&MARK]);
+    names.all(|name| !dir.join(name).exists())
 }
 
 /// Takes the mark away: from now on everything in the store counts.

@@ -18,6 +18,7 @@
 //! erased stays unreadable through the ledger, and the next opening tries again.
 
 use std::fs;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::path::PathBuf;
@@ -44,17 +45,19 @@ const UNFINISHED: &str = ".tmp";
 /// What sled has in its folder, apart from its snapshots.
 const STORE_FILES: [&str; 3] = ["conf", "db", "blobs"];
 /// How the names of sled's snapshots begin.
-const SNAPSHOT: &str = "snap.";
+pub(super) const SNAPSHOT: &str = "snap.";
 
 /// Opens the ledger's store, or creates it, and writes it anew first where something was erased.
+/// Whoever has `lock` has the ledger's folder for himself.
 pub(super) fn open(
     dir: &Path,
     cache_bytes: u64,
     disk: &Arc<dyn Disk>,
+    lock: &Arc<File>,
 ) -> Result<SledStore, OpenError> {
     let current = newest(dir).map_err(OpenError::io(dir))?;
-    let store = SledStore::open(&folder(dir, current), cache_bytes, Arc::clone(disk))?;
-    // From here on nobody else has this ledger open.
+    let open = |folder: &Path| SledStore::open(folder, cache_bytes, Arc::clone(disk), lock);
+    let store = open(&folder(dir, current))?;
     if let Err(e) = remove_leftovers(dir, current, &**disk) {
         tracing::error!(error = %e, "files of a store that was replaced cannot be removed");
     }
@@ -62,14 +65,14 @@ pub(super) fn open(
     if !pending.map_err(|StoreError(reason)| OpenError::Store { reason })? {
         return Ok(store);
     }
-    match rewrite(&store, dir, cache_bytes, disk) {
+    match rewrite(&store, dir, disk, open) {
         Err(e) => {
             tracing::error!(error = %e, "the store still holds bytes that were erased");
             Ok(store)
         }
         Ok(next) => {
             drop(store);
-            let store = SledStore::open(&folder(dir, next), cache_bytes, Arc::clone(disk))?;
+            let store = open(&folder(dir, next))?;
             if let Err(e) = remove_leftovers(dir, next, &**disk) {
                 tracing::error!(error = %e, "the store that was replaced cannot be removed");
             }
@@ -82,15 +85,14 @@ pub(super) fn open(
 fn rewrite(
     store: &SledStore,
     dir: &Path,
-    cache_bytes: u64,
     disk: &Arc<dyn Disk>,
+    open: impl Fn(&Path) -> Result<SledStore, OpenError>,
 ) -> Result<u64, StoreError> {
     let redactions = redact::count(store, keys::REDACTIONS)?;
     let finished = folder(dir, redactions);
     let building = unfinished(dir, redactions);
     let failed = |e: io::Error| StoreError(format!("{}: {e}", building.display()));
-    let fresh = SledStore::open(&building, cache_bytes, Arc::clone(disk));
-    let fresh = fresh.map_err(|e| StoreError(e.to_string()))?;
+    let fresh = open(&building).map_err(|e| StoreError(e.to_string()))?;
     copy(store, &fresh)?;
     let rewritten = redactions.to_be_bytes().to_vec();
     fresh.commit(&[(keys::REWRITTEN.to_vec(), rewritten)])?;
@@ -120,7 +122,8 @@ fn copy(from: &SledStore, to: &SledStore) -> Result<(), StoreError> {
     to.commit(&batch)
 }
 
-fn folder(dir: &Path, number: u64) -> PathBuf {
+/// Where the store with this number lies.
+pub(super) fn folder(dir: &Path, number: u64) -> PathBuf {
     match number {
         0 => dir.to_owned(),
         number => dir.join(format!("{PREFIX}{number}")),
@@ -132,7 +135,7 @@ fn unfinished(dir: &Path, number: u64) -> PathBuf {
 }
 
 /// The number of the ledger's store; zero for the one that it began with.
-fn newest(dir: &Path) -> io::Result<u64> {
+pub(super) fn newest(dir: &Path) -> io::Result<u64> {
     let numbers = names(dir)?;
     Ok(numbers
         .iter()
@@ -141,11 +144,13 @@ fn newest(dir: &Path) -> io::Result<u64> {
         .unwrap_or_default())
 }
 
-fn number(name: &str) -> Option<u64> {
+/// The number in the name of a store that was written anew.
+pub(super) fn number(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
 
-fn names(dir: &Path) -> io::Result<Vec<String>> {
+/// What lies in the folder; nothing where it is missing.
+pub(super) fn names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(dir) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

@@ -5,6 +5,7 @@
 //! different stores can stand below the same ledger: [`strict`] is the one in use, and whatever it
 //! answers, the plain one has to answer too.
 
+mod before_open;
 pub(crate) mod file_system;
 mod founding;
 mod generation;
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::Position;
 
+use before_open::BeforeOpen;
 pub(crate) use plain::PlainStore;
 pub(crate) use strict::SledStore;
 
@@ -75,11 +77,38 @@ pub(crate) fn open(
 ) -> Result<Arc<dyn Store>, OpenError> {
     Ok(match &environment.store {
         StoreKind::Sled => {
-            let opened = generation::open(dir, cache_bytes, &environment.disk)?;
-            Arc::new(opened)
+            let disk = &environment.disk;
+            let lock = before_open::lock(dir, &**disk)?;
+            Arc::new(generation::open(dir, cache_bytes, disk, &lock)?)
         }
         StoreKind::Plain(files) => Arc::new(PlainStore::open(dir, Arc::clone(files))?),
     })
+}
+
+/// Opens the store in `dir`, or creates it, and has `build` make a ledger of it. Where either is
+/// refused, the files of the store are what they were before.
+pub(crate) fn open_for<T>(
+    dir: &Path,
+    cache_bytes: u64,
+    environment: &Environment,
+    build: impl FnOnce(Arc<dyn Store>) -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    if let StoreKind::Plain(_) = &environment.store {
+        return build(open(dir, cache_bytes, environment)?);
+    }
+    let before = BeforeOpen::keep(dir, &environment.disk)?;
+    let opened = generation::open(dir, cache_bytes, &environment.disk, before.lock());
+    match opened.and_then(|store| build(Arc::new(store))) {
+        Ok(built) => before.forget().map(|()| built),
+        Err(refused) => Err(before.refuse(refused)),
+    }
+}
+
+/// Whether there is no sign of a ledger in `dir`, not even of one that is being founded.
+pub(crate) fn is_absent(dir: &Path, environment: &Environment) -> bool {
+    matches!(environment.store, StoreKind::Sled)
+        && founding::is_absent(dir)
+        && !dir.join(before_open::FOLDER).exists()
 }
 
 impl dyn Store + '_ {

@@ -93,7 +93,7 @@ struct Files {
     /// A second handle on the database file, for syncing it.
     db: File,
     /// Locked for as long as the store is open.
-    _lock: File,
+    _lock: Arc<File>,
 }
 
 impl Drop for Files {
@@ -111,19 +111,14 @@ impl Drop for Files {
 }
 
 impl SledStore {
-    /// Opens the store in `dir`, or creates it.
+    /// Opens the store in `dir`, or creates it. `lock` keeps others out for as long as it is open.
     pub(crate) fn open(
         dir: &Path,
         cache_bytes: u64,
         disk: Arc<dyn Disk>,
+        lock: &Arc<File>,
     ) -> Result<SledStore, OpenError> {
         files::create_private_dir(dir, &*disk).map_err(OpenError::io(dir))?;
-        let lock = files::lock(dir).map_err(|e| match e.kind() {
-            io::ErrorKind::WouldBlock => OpenError::Locked {
-                dir: dir.to_owned(),
-            },
-            _ => OpenError::io(dir.join("lock"))(e),
-        })?;
         founding::begin(dir, &*disk)?;
         remove_unfinished_snapshots(dir).map_err(OpenError::io(dir))?;
         let config = sled::Config::new()
@@ -153,7 +148,7 @@ impl SledStore {
             .map_err(OpenError::io(db_path))?;
         let files = Files {
             db: db_file,
-            _lock: lock,
+            _lock: Arc::clone(lock),
         };
         let store = SledStore {
             db,
