@@ -168,7 +168,7 @@ fn private_file(path: &Path) -> io::Result<File> {
     options.write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Copies one file, durably. sled's log ends in megabytes of zeros, which take no space in the copy.
+/// Copies one file, durably. sled's log ends in megabytes of zeros: they take no space in the copy.
 fn copy_file(from: &Path, to: &Path, disk: &dyn Disk) -> io::Result<()> {
     let source = File::open(from)?;
     let copy = private_file(to)?;
