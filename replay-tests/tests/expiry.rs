@@ -9,7 +9,10 @@ fn a_session_ends_on_time_and_takes_its_running_command_with_it() {
     let api = daemon.api();
     let session = api.create_with(&json!({"agent": "codex", "ttl_seconds": 1}));
     // Nothing but the session's end can end this command in time for the answer.
-    let answer = api.try_exec(&session, &json!({"command": "sleep 300", "timeout_seconds": 300}));
+    let answer = api.try_exec(
+        &session,
+        &json!({"command": "sleep 300", "timeout_seconds": 300}),
+    );
     assert_eq!(answer.error(409), "sandbox_gone");
     let mut stream = api.stream(&session, "", None);
     stream.until("session.cleanup");
