@@ -196,7 +196,7 @@ mod tests {
         let full = r#"{"agent":"codex","workspace":{"git":"https://h/r","path":"/w","mode":"overlay",
             "lower":"/srv","require_ready":true},"runtime":{"image":"micro","cpus":2,"memory_mb":512,
             "host_gpu":false,"volumes":[{"name":"d","path":"/mnt/d"}]},"policy":{"preset":"open",
-            "network":{"default":"deny","allow":["pypi.org",{"host":"github.com","methods":["GET"],
+            "network":{"default":"deny","allow":["example.org",{"host":"github.com","methods":["GET"],
             "paths":["/o/*"]}],"enforcement":"best-effort"},"process":{"allow":["git *"],"deny":[],
             "ask":[],"enforce":"exec"},"filesystem":{"read":["/opt/**"],"write":[],
             "enforcement":"strict"}},"budget":{"max_execs":1,"max_exec_seconds":1,"max_jobs":1,
