@@ -64,14 +64,10 @@ pub(crate) fn spawn_sweeper(inner: &Arc<Inner>) {
 fn until_next(inner: &Inner) -> Duration {
     let now = inner.clock.now();
     let world = inner.book.world();
-    let runs = |session: &&Session| {
-        matches!(session.status, SessionStatus::Running | SessionStatus::Gone)
-            && session.lifecycle().is_none()
-    };
     let due = world
         .sessions
         .iter()
-        .filter(runs)
+        .filter(|session| can_expire(session))
         .filter_map(|session| session.expires_at)
         .min();
     let left = due.map(|due| (due - now).to_std().unwrap_or(SWEEP_RETRY).max(SWEEP_RETRY));
@@ -98,10 +94,14 @@ pub(crate) async fn sweep(inner: &Arc<Inner>) {
     }
 }
 
-fn is_expiring(session: &Session, inner: &Inner) -> bool {
+/// Nothing but its time keeps the session from expiring.
+fn can_expire(session: &Session) -> bool {
     matches!(session.status, SessionStatus::Running | SessionStatus::Gone)
         && session.lifecycle().is_none()
-        && gate::is_due(session, inner.clock.now())
+}
+
+fn is_expiring(session: &Session, inner: &Inner) -> bool {
+    can_expire(session) && gate::is_due(session, inner.clock.now())
 }
 
 /// Records the expiry. Answers whether it was this call that did.
