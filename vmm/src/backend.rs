@@ -9,8 +9,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::capabilities::Capabilities;
-use crate::error::{AdoptError, CreateError, RemoveError};
-use crate::spec::{SandboxId, SandboxSpec};
+use crate::error::{AdoptError, CreateError, RemoveError, ReviveError, SnapshotError};
+use crate::snapshot::{
+    Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId, SnapshotSpec,
+};
+use crate::spec::{GuestPath, SandboxId, SandboxSpec};
 
 /// An engine that makes sandboxes.
 #[async_trait]
@@ -37,6 +40,35 @@ pub trait Backend: Send + Sync {
     ///
     /// Idempotent: removing one that does not exist answers so.
     async fn remove(&self, id: &SandboxId) -> Result<Removal, RemoveError>;
+
+    /// Makes a sandbox from a snapshot. `spec.image` must be the one that the captured sandbox was
+    /// made from; `spec.id` is new. The captured sandbox may run on meanwhile.
+    ///
+    /// The snapshot's disk is checked against the digest that was given out when it was taken. On
+    /// failure everything half made is gone again.
+    async fn revive(
+        &self,
+        spec: SandboxSpec,
+        snapshot: &Snapshot,
+        identity: Identity,
+    ) -> Result<Revived, ReviveError>;
+
+    /// Every snapshot of which anything is left on disk, half-made ones too.
+    async fn snapshots(&self) -> io::Result<Vec<SnapshotId>>;
+
+    /// Forgets a snapshot. What other snapshots and sandboxes stand on stays until they are gone.
+    /// Idempotent: the answer says whether there was one.
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<bool, SnapshotError>;
+
+    /// Every path below a folder of a captured disk, as the sandbox saw it, sorted by path.
+    async fn manifest(&self, query: ManifestQuery) -> Result<Vec<ManifestEntry>, SnapshotError>;
+
+    /// Opens a regular file of a captured disk for reading. Links are not followed.
+    async fn open_file(
+        &self,
+        snapshot: &SnapshotId,
+        path: &GuestPath,
+    ) -> Result<tokio::fs::File, SnapshotError>;
 }
 
 /// One running sandbox. Dropping it leaves it running.
@@ -53,6 +85,12 @@ pub trait Sandbox: Send + Sync + fmt::Debug {
 
     /// Resolves when the sandbox's first process has ended, and with it everything inside.
     async fn exited(&self) -> ExitReason;
+
+    /// Captures it while it runs, and lets it run on. One at a time: a second call waits.
+    ///
+    /// Connections of the host to the guest daemon may be closed for it; commands and their output
+    /// are not touched by that and can be attached to again.
+    async fn checkpoint(&self, spec: SnapshotSpec) -> Result<Snapshot, SnapshotError>;
 
     /// The same as [`Backend::remove`].
     async fn destroy(&self) -> Result<Removal, RemoveError>;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use agentd_client::ClientError;
 use serde::{Deserialize, Serialize};
 
+use crate::snapshot::SnapshotId;
 use crate::spec::{ImageName, SandboxId};
 
 /// A specification that no engine could honour.
@@ -18,6 +19,12 @@ pub enum SpecError {
     /// Not a lower-case hyphenated UUID.
     #[error("{0:?} is not a sandbox id (a lower-case hyphenated UUID)")]
     SandboxId(String),
+    /// Not a lower-case hyphenated UUID.
+    #[error("{0:?} is not a snapshot id (a lower-case hyphenated UUID)")]
+    SnapshotId(String),
+    /// Not 64 hexadecimal digits.
+    #[error("{0:?} is not a digest (64 hexadecimal digits)")]
+    ContentDigest(String),
     /// Not a valid image name.
     #[error("{0:?} is not an image name (lower-case letters, digits, '.', '_', '-', at most 64)")]
     ImageName(String),
@@ -231,6 +238,92 @@ pub enum AdoptError {
         /// The answer.
         source: io::Error,
     },
+}
+
+/// Why a snapshot could not be taken, read or forgotten. The sandbox runs on as before.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// This engine takes none on this host.
+    #[error("this engine takes no snapshots here: {0}")]
+    Unsupported(String),
+    /// There is no such snapshot.
+    #[error("there is no snapshot {0}")]
+    Missing(SnapshotId),
+    /// A snapshot of that id exists already.
+    #[error("snapshot {0} already exists")]
+    AlreadyExists(SnapshotId),
+    /// Processes were to be kept, and that cannot be done.
+    #[error("memory cannot be kept: {0}")]
+    Memory(String),
+    /// There is no such path in it, or it is not of the kind that was asked for.
+    #[error("snapshot {snapshot} has no {what} at {path}")]
+    NoSuchPath {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// What was looked for.
+        what: &'static str,
+        /// Where.
+        path: String,
+    },
+    /// There is more than the caller would take.
+    #[error("more than {limit} {what}")]
+    TooMany {
+        /// What there is too much of.
+        what: &'static str,
+        /// The caller's limit.
+        limit: usize,
+    },
+    /// What is on disk is not what was captured.
+    #[error("snapshot {id} was changed since it was taken: {detail}")]
+    Damaged {
+        /// The snapshot.
+        id: SnapshotId,
+        /// What differs.
+        detail: String,
+    },
+    /// The sandbox has ended.
+    #[error("the sandbox has ended")]
+    SandboxGone,
+    /// The system refused.
+    #[error("{what}: {source}")]
+    Os {
+        /// What was tried.
+        what: String,
+        /// The answer.
+        source: io::Error,
+    },
+}
+
+impl SnapshotError {
+    /// Whether a disk or a quota is full.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::Os { source, .. } => source.raw_os_error().is_some_and(means_out_of_space),
+            _ => false,
+        }
+    }
+}
+
+/// Why no sandbox could be made from a snapshot. Nothing of it is left.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviveError {
+    /// The snapshot cannot be used.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// A sandbox could not be made.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// Its processes could not be brought back.
+    #[error("the processes of snapshot {id} cannot be brought back: {reason}")]
+    Memory {
+        /// The snapshot.
+        id: SnapshotId,
+        /// Why, for a person.
+        reason: String,
+    },
+    /// It would not have an identity of its own.
+    #[error("the identity cannot be renewed: {0}")]
+    Identity(String),
 }
 
 /// Why a sandbox could not be removed completely. Trying again is safe.

@@ -13,14 +13,20 @@ mod backend;
 mod capabilities;
 mod error;
 pub mod procbox;
+mod snapshot;
 mod spec;
 
 pub use backend::{Backend, ExitReason, Inspection, Removal, Sandbox};
 pub use capabilities::{Capabilities, Network, UserNamespace};
 pub use error::{
-    AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError, SpecError,
+    AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError, ReviveError,
+    SnapshotError, SpecError,
 };
 pub use procbox::{Procbox, ProcboxOptions, become_subreaper};
+pub use snapshot::{
+    ContentDigest, EntryKind, Identity, ManifestEntry, ManifestQuery, MemoryKept, MemoryWanted,
+    RevivalReport, Revived, Snapshot, SnapshotId, SnapshotSpec,
+};
 pub use spec::{
     GUEST_PATH_BYTES_MAX, GuestPath, HOSTNAME_BYTES_MAX, IMAGE_NAME_BYTES_MAX, ImageName, ImageRef,
     SandboxId, SandboxSpec,

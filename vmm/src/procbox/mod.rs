@@ -48,8 +48,12 @@ pub use sys::become_subreaper;
 
 use crate::backend::{Backend, Removal, Sandbox};
 use crate::capabilities::Capabilities;
-use crate::error::{AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError};
-use crate::spec::{SandboxId, SandboxSpec};
+use crate::error::{
+    AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError, ReviveError,
+    SnapshotError,
+};
+use crate::snapshot::{Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId};
+use crate::spec::{GuestPath, SandboxId, SandboxSpec};
 use engine::Engine;
 use process::Process;
 use record::Record;
@@ -174,6 +178,35 @@ impl Backend for Procbox {
 
     async fn remove(&self, id: &SandboxId) -> Result<Removal, RemoveError> {
         remove(&self.engine, *id).await
+    }
+
+    async fn revive(
+        &self,
+        _spec: SandboxSpec,
+        snapshot: &Snapshot,
+        _identity: Identity,
+    ) -> Result<Revived, ReviveError> {
+        Err(SnapshotError::Missing(snapshot.id).into())
+    }
+
+    async fn snapshots(&self) -> io::Result<Vec<SnapshotId>> {
+        Ok(Vec::new())
+    }
+
+    async fn remove_snapshot(&self, _id: &SnapshotId) -> Result<bool, SnapshotError> {
+        Ok(false)
+    }
+
+    async fn manifest(&self, query: ManifestQuery) -> Result<Vec<ManifestEntry>, SnapshotError> {
+        Err(SnapshotError::Missing(query.snapshot))
+    }
+
+    async fn open_file(
+        &self,
+        snapshot: &SnapshotId,
+        _path: &GuestPath,
+    ) -> Result<tokio::fs::File, SnapshotError> {
+        Err(SnapshotError::Missing(*snapshot))
     }
 }
 

@@ -12,7 +12,8 @@ use super::engine::Engine;
 use super::process::Process;
 use super::{Held, remove};
 use crate::backend::{ExitReason, Inspection, Removal, Sandbox};
-use crate::error::RemoveError;
+use crate::error::{RemoveError, SnapshotError};
+use crate::snapshot::{Snapshot, SnapshotSpec};
 use crate::spec::SandboxId;
 
 /// A sandbox that this daemon made or took over.
@@ -72,6 +73,12 @@ impl Sandbox for ProcboxSandbox {
 
     async fn exited(&self) -> ExitReason {
         self.process.exited().await
+    }
+
+    async fn checkpoint(&self, _spec: SnapshotSpec) -> Result<Snapshot, SnapshotError> {
+        Err(SnapshotError::Unsupported(
+            "procbox has no layers yet".to_owned(),
+        ))
     }
 
     async fn destroy(&self) -> Result<Removal, RemoveError> {
