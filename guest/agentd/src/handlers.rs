@@ -4,6 +4,7 @@
 //! run one at a time, within a budget that covers their output too, and what they return changes no
 //! status. Their output goes to the daemon's log and nowhere else.
 
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ffi::OsString;
 use std::io;
@@ -64,7 +65,7 @@ impl Handlers {
     pub(crate) async fn run(
         &self,
         hook: Hook,
-        launch: &[(String, String)],
+        launch: &BTreeMap<String, String>,
     ) -> Option<HandlerOutcome> {
         let path = self.folder.join(hook.as_str());
         path.symlink_metadata().ok()?;
@@ -132,9 +133,9 @@ impl Handlers {
 }
 
 /// The daemon's environment, the launch's over it, and the hook's name. The token is in neither.
-fn command(path: OsString, hook: Hook, launch: &[(String, String)]) -> io::Result<Command> {
+fn command(path: OsString, hook: Hook, launch: &BTreeMap<String, String>) -> io::Result<Command> {
     let path = CString::new(path.into_vec())?;
-    let overruled = |name: &OsString| launch.iter().any(|(known, _)| known.as_str() == name);
+    let overruled = |name: &OsString| name.to_str().is_some_and(|name| launch.contains_key(name));
     let pair = |mut name: Vec<u8>, value: Vec<u8>| {
         name.push(b'=');
         name.extend(value);

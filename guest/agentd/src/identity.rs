@@ -2,8 +2,8 @@
 //!
 //! Guests of one image start from one memory and one disk: without this they would share the
 //! machine's id, the boot's id, the host name and the seed of randomness. It runs once, at the
-//! winning run hook, and a step that fails fails alone: a guest with a shared id is reported, not
-//! refused.
+//! winning run hook, and again whenever the host gives a guest that was copied a new identity. A
+//! step that fails fails alone: a guest with a shared id is reported, not refused.
 //!
 //! What it changes belongs to the whole machine, so it only ever runs as the first process of one.
 
@@ -14,14 +14,28 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
+use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use agentd_protocol::IdentityStep;
 use agentd_protocol::IdentityStepOutcome;
 use nix::mount::MsFlags;
 use nix::mount::mount;
+use nix::sys::time::TimeSpec;
+use nix::time::ClockId;
+use nix::time::clock_settime;
+use sha2::Digest;
+use sha2::Sha256;
+
+use crate::supervise::stir_randomness;
 
 /// Digits of the fresh id that the host name takes.
 const HOSTNAME_DIGITS: usize = 12;
+
+/// A clock that is closer to the host's is left alone: a request takes a moment, and programs
+/// suffer more from a jump than from a second.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// What identity repair needs of a machine.
 pub(crate) trait Machine {
@@ -33,6 +47,14 @@ pub(crate) trait Machine {
     fn set_hostname(&self, name: &str) -> io::Result<()>;
     /// Has `source` seen in the place of `target`.
     fn cover(&self, target: &Path, source: &Path) -> io::Result<()>;
+    /// Mixes bytes into the kernel's randomness.
+    fn stir(&self, bytes: &[u8]) -> io::Result<()>;
+    /// The time, since the epoch.
+    fn time(&self) -> Duration;
+    /// Sets the clock.
+    fn set_time(&self, since_epoch: Duration) -> io::Result<()>;
+    /// Its name.
+    fn hostname(&self) -> io::Result<String>;
 }
 
 /// The machine that this process is the first of.
@@ -56,6 +78,26 @@ impl Machine for OwnMachine {
         let none: Option<&str> = None;
         Ok(mount(Some(source), target, none, MsFlags::MS_BIND, none)?)
     }
+
+    fn stir(&self, bytes: &[u8]) -> io::Result<()> {
+        stir_randomness(bytes)
+    }
+
+    fn time(&self) -> Duration {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        now.unwrap_or_default()
+    }
+
+    fn set_time(&self, since_epoch: Duration) -> io::Result<()> {
+        let time = TimeSpec::from_duration(since_epoch);
+        Ok(clock_settime(ClockId::CLOCK_REALTIME, time)?)
+    }
+
+    fn hostname(&self) -> io::Result<String> {
+        let name = nix::unistd::gethostname()?;
+        name.into_string()
+            .map_err(|_| io::ErrorKind::InvalidData.into())
+    }
 }
 
 /// What a repair did.
@@ -78,7 +120,7 @@ pub(crate) fn is_first_process() -> bool {
     std::process::id() == 1
 }
 
-/// Does every step.
+/// Does every step of a launch.
 pub(crate) fn repair(machine: &impl Machine) -> Repair {
     let mut bytes = [0; 16];
     let minted = machine.random(&mut bytes).map(|()| hexadecimal(&bytes));
@@ -86,10 +128,16 @@ pub(crate) fn repair(machine: &impl Machine) -> Repair {
         Ok(id) => step(id),
         Err(error) => Err(io::Error::other(format!("there is no fresh id: {error}"))),
     };
-    let steps = [
+    recorded(vec![
         ("machine-id", with_id(&|id| write_machine_id(machine, id))),
-        ("hostname", with_id(&|id| name_host(machine, id))),
-        ("boot-id", with_id(&|id| cover_boot_id(machine, id))),
+        (
+            "hostname",
+            with_id(&|id| name_host(machine, &name_from(id))),
+        ),
+        (
+            "boot-id",
+            with_id(&|id| cover_boot_id(machine, &dashed(id))),
+        ),
         (
             "random-seed",
             forget(machine, "var/lib/systemd/random-seed"),
@@ -98,8 +146,53 @@ pub(crate) fn repair(machine: &impl Machine) -> Repair {
             "cached-credential",
             forget(machine, "var/lib/dbus/machine-id"),
         ),
-    ];
-    let steps = steps.map(|(name, done)| {
+    ])
+}
+
+/// What a guest that was copied is to be from now on.
+#[derive(Debug)]
+pub(crate) struct Fresh {
+    pub(crate) entropy: Vec<u8>,
+    pub(crate) machine_id: Option<String>,
+    pub(crate) hostname: Option<String>,
+    pub(crate) boot_id: Option<String>,
+    pub(crate) since_epoch: Option<Duration>,
+}
+
+/// Does every step of a new identity. Randomness comes first: what is made of it afterwards is then
+/// the guest's own.
+pub(crate) fn renew(machine: &impl Machine, fresh: &Fresh) -> Repair {
+    let stirred = machine.stir(&fresh.entropy);
+    let id = match &fresh.machine_id {
+        Some(id) => id.clone(),
+        None => fresh_id(machine, &fresh.entropy),
+    };
+    let named = fresh.hostname.clone().unwrap_or_else(|| name_from(&id));
+    recorded(vec![
+        ("entropy", stirred.map(|()| IdentityStepOutcome::Repaired)),
+        ("machine-id", write_machine_id(machine, &id)),
+        ("hostname", rename_host(machine, &named)),
+        (
+            "boot-id",
+            match &fresh.boot_id {
+                Some(id) => cover_boot_id(machine, id),
+                None => Ok(IdentityStepOutcome::NotApplicable),
+            },
+        ),
+        (
+            "random-seed",
+            forget(machine, "var/lib/systemd/random-seed"),
+        ),
+        (
+            "cached-credential",
+            forget(machine, "var/lib/dbus/machine-id"),
+        ),
+        ("clock", step_clock(machine, fresh.since_epoch)),
+    ])
+}
+
+fn recorded(steps: Vec<(&str, io::Result<IdentityStepOutcome>)>) -> Repair {
+    let steps = steps.into_iter().map(|(name, done)| {
         let (outcome, error) = match done {
             Ok(outcome) => (outcome, None),
             Err(error) => (IdentityStepOutcome::Failed, Some(error.to_string())),
@@ -114,8 +207,25 @@ pub(crate) fn repair(machine: &impl Machine) -> Repair {
         }
     });
     Repair {
-        steps: steps.into(),
+        steps: steps.collect(),
     }
+}
+
+/// An id of the host's fresh randomness and whatever the machine has: two copies of one machine
+/// differ by the first, whatever the second gives them.
+fn fresh_id(machine: &impl Machine, entropy: &[u8]) -> String {
+    let mut own = [0; 16];
+    let _ = machine.random(&mut own);
+    let mixed = Sha256::new()
+        .chain_update(b"machine-id")
+        .chain_update(own)
+        .chain_update(entropy)
+        .finalize();
+    hexadecimal(mixed.get(..16).unwrap_or_default())
+}
+
+fn name_from(id: &str) -> String {
+    format!("microvm-{}", id.get(..HOSTNAME_DIGITS).unwrap_or(id))
 }
 
 fn at(machine: &impl Machine, path: &str) -> PathBuf {
@@ -134,9 +244,51 @@ fn write_machine_id(machine: &impl Machine, id: &str) -> io::Result<IdentityStep
     Ok(IdentityStepOutcome::Repaired)
 }
 
-fn name_host(machine: &impl Machine, id: &str) -> io::Result<IdentityStepOutcome> {
-    let digits = id.get(..HOSTNAME_DIGITS).unwrap_or(id);
-    machine.set_hostname(&format!("microvm-{digits}"))?;
+fn name_host(machine: &impl Machine, name: &str) -> io::Result<IdentityStepOutcome> {
+    machine.set_hostname(name)?;
+    Ok(IdentityStepOutcome::Repaired)
+}
+
+/// Names the machine, in the files too that its old name is in: a machine that does not find its
+/// own name among the hosts waits for a name server with every other command.
+fn rename_host(machine: &impl Machine, name: &str) -> io::Result<IdentityStepOutcome> {
+    let old = machine.hostname()?;
+    machine.set_hostname(name)?;
+    for path in ["etc/hostname", "etc/hosts"] {
+        let path = at(machine, path);
+        let Ok(text) = fs::read_to_string(&path) else {
+            continue;
+        };
+        let renamed = replace_word(&text, &old, name);
+        if renamed != text {
+            fs::write(&path, renamed)?;
+        }
+    }
+    Ok(IdentityStepOutcome::Repaired)
+}
+
+/// Text with every word `old` in it replaced.
+fn replace_word(text: &str, old: &str, new: &str) -> String {
+    text.split_inclusive(char::is_whitespace)
+        .map(|word| match word.strip_prefix(old) {
+            Some(rest) if rest.trim_end().is_empty() => format!("{new}{rest}"),
+            _ => word.to_owned(),
+        })
+        .collect()
+}
+
+/// Sets a clock that is off by so much that the guest must have stood still.
+fn step_clock(
+    machine: &impl Machine,
+    since_epoch: Option<Duration>,
+) -> io::Result<IdentityStepOutcome> {
+    let Some(now) = since_epoch else {
+        return Ok(IdentityStepOutcome::NotApplicable);
+    };
+    if machine.time().abs_diff(now) < CLOCK_TOLERANCE {
+        return Ok(IdentityStepOutcome::NotApplicable);
+    }
+    machine.set_time(now)?;
     Ok(IdentityStepOutcome::Repaired)
 }
 
@@ -153,7 +305,7 @@ fn cover_boot_id(machine: &impl Machine, id: &str) -> io::Result<IdentityStepOut
         .create_new(true)
         .mode(0o444)
         .open(&source)?;
-    writeln!(file, "{}", dashed(id))?;
+    writeln!(file, "{id}")?;
     machine.cover(&target, &source)?;
     Ok(IdentityStepOutcome::Repaired)
 }
@@ -189,6 +341,7 @@ fn dashed(id: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::cell::RefCell;
 
     use super::*;
@@ -198,6 +351,8 @@ mod tests {
         random: bool,
         hostname: RefCell<Option<String>>,
         covered: RefCell<Vec<PathBuf>>,
+        stirred: RefCell<Vec<u8>>,
+        time: Cell<Duration>,
     }
 
     impl Model {
@@ -211,6 +366,8 @@ mod tests {
                 random: true,
                 hostname: RefCell::default(),
                 covered: RefCell::default(),
+                stirred: RefCell::default(),
+                time: Cell::new(Duration::from_secs(1000)),
             }
         }
 
@@ -247,6 +404,24 @@ mod tests {
         fn cover(&self, target: &Path, _source: &Path) -> io::Result<()> {
             self.covered.borrow_mut().push(target.to_owned());
             Ok(())
+        }
+
+        fn stir(&self, bytes: &[u8]) -> io::Result<()> {
+            self.stirred.borrow_mut().extend_from_slice(bytes);
+            Ok(())
+        }
+
+        fn time(&self) -> Duration {
+            self.time.get()
+        }
+
+        fn set_time(&self, since_epoch: Duration) -> io::Result<()> {
+            self.time.set(since_epoch);
+            Ok(())
+        }
+
+        fn hostname(&self) -> io::Result<String> {
+            Ok("parent".into())
         }
     }
 
@@ -306,5 +481,78 @@ mod tests {
             outcome(&found),
             [Failed, Failed, Failed, NotApplicable, Repaired]
         );
+    }
+
+    fn fresh(entropy: u8) -> Fresh {
+        Fresh {
+            entropy: vec![entropy; 32],
+            machine_id: None,
+            hostname: None,
+            boot_id: None,
+            since_epoch: None,
+        }
+    }
+
+    #[test]
+    fn copies_of_one_machine_differ_by_the_hosts_randomness_alone() {
+        let ids = [1, 2].map(|entropy| {
+            let model = Model::new();
+            let renewed = renew(&model, &fresh(entropy));
+            assert!(!renewed.is_degraded());
+            assert_eq!(*model.stirred.borrow(), vec![entropy; 32]);
+            model.read("etc/machine-id").unwrap()
+        });
+        assert_ne!(ids[0], ids[1]);
+        assert!(ids.iter().all(|id| id.len() == 33), "{ids:?}");
+    }
+
+    #[test]
+    fn a_new_identity_is_what_the_host_says_in_every_file_that_names_the_machine() {
+        let model = Model::new();
+        model.write("etc/machine-id", "shared\n");
+        model.write("etc/hostname", "parent\n");
+        model.write(
+            "etc/hosts",
+            "127.0.0.1\tlocalhost parent\n::1 parents parent\n",
+        );
+        model.write("proc/sys/kernel/random/boot_id", "shared\n");
+        let mut asked = fresh(1);
+        asked.machine_id = Some("cd".repeat(16));
+        asked.hostname = Some("child".into());
+        asked.boot_id = Some("of-this-boot".into());
+        asked.since_epoch = Some(Duration::from_millis(5_000_250));
+        let renewed = renew(&model, &asked);
+        assert!(!renewed.is_degraded(), "{renewed:?}");
+        let names: Vec<&str> = outcomes(&renewed).into_iter().map(|step| step.0).collect();
+        let expected = [
+            "entropy",
+            "machine-id",
+            "hostname",
+            "boot-id",
+            "random-seed",
+            "cached-credential",
+            "clock",
+        ];
+        assert_eq!(names, expected);
+        let line = |path| model.read(path).unwrap();
+        assert_eq!(line("etc/machine-id"), format!("{}\n", "cd".repeat(16)));
+        assert_eq!(line("etc/hostname"), "child\n");
+        assert_eq!(
+            line("etc/hosts"),
+            "127.0.0.1\tlocalhost child\n::1 parents child\n"
+        );
+        assert_eq!(line("run/agentd-boot-id"), "of-this-boot\n");
+        assert_eq!(model.hostname.borrow().as_deref(), Some("child"));
+        assert_eq!(model.time.get(), Duration::from_millis(5_000_250));
+    }
+
+    #[test]
+    fn a_clock_that_is_nearly_right_is_left_alone() {
+        let model = Model::new();
+        let mut asked = fresh(1);
+        asked.since_epoch = Some(Duration::from_millis(1_000_900));
+        let clock = renew(&model, &asked).steps.pop().unwrap();
+        assert_eq!(clock.outcome, IdentityStepOutcome::NotApplicable);
+        assert_eq!(model.time.get(), Duration::from_secs(1000));
     }
 }

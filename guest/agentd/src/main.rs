@@ -37,7 +37,6 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::app::App;
-use crate::auth::Bootstrap;
 use crate::exec::Drivers;
 use crate::exec::ImageEnvironment;
 use crate::exec::Registry;
@@ -161,12 +160,14 @@ async fn serve(
     tokio::task::spawn_local(Rc::clone(&registry).collect_for_ever());
     let app = Rc::new(App {
         settings,
-        bootstrap: Bootstrap::default(),
+        bootstrap: Default::default(),
         hook_log: Default::default(),
         registry,
         image_env_keys,
         handlers,
         repair: Default::default(),
+        renewal: Default::default(),
+        connections: Default::default(),
     });
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

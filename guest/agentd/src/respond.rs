@@ -118,7 +118,10 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         Slug::StdinClosed => StatusCode::GONE,
         Slug::StdinWriteTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Slug::UnknownExec => StatusCode::NOT_FOUND,
-        Slug::StillRunning | Slug::AlreadyAcked | Slug::StdinNotRequested => StatusCode::CONFLICT,
+        Slug::StillRunning
+        | Slug::AlreadyAcked
+        | Slug::StdinNotRequested
+        | Slug::GenerationConflict => StatusCode::CONFLICT,
         Slug::SpawnFailed | Slug::StdinWriteFailed | Slug::InternalError => {
             StatusCode::INTERNAL_SERVER_ERROR
         }

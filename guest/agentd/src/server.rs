@@ -2,6 +2,7 @@
 //!
 //! A connection past the number waits in the socket's own queue: it is not served, and not lost.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
@@ -52,9 +53,67 @@ trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// The connections that are served, and the word that ends them.
+#[derive(Debug, Default)]
+pub(crate) struct Connections {
+    open: watch::Sender<usize>,
+    cut: watch::Sender<u64>,
+}
+
+impl Connections {
+    fn admit(&self, slot: OwnedSemaphorePermit) -> Place {
+        self.open.send_modify(|open| *open += 1);
+        Place {
+            _slot: slot,
+            open: self.open.clone(),
+            cut: self.cut.subscribe(),
+            spared: Cell::new(false),
+        }
+    }
+
+    /// Ends every connection but the one with this place, whatever it is doing.
+    pub(crate) fn cut_others(&self, own: &Place) {
+        own.spared.set(true);
+        self.cut.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Waits until no other connection is open, and returns how many are when time is up.
+    pub(crate) async fn others_ended(&self, wait_max: Duration) -> usize {
+        let mut open = self.open.subscribe();
+        let alone = open.wait_for(|open| *open <= 1);
+        let _ = tokio::time::timeout(wait_max, alone).await;
+        self.open.borrow().saturating_sub(1)
+    }
+}
+
 /// A connection's place among those that are served at once. A tunnel keeps it past the request
 /// that asked for the tunnel.
-pub(crate) type Slot = OwnedSemaphorePermit;
+#[derive(Debug)]
+pub(crate) struct Place {
+    _slot: OwnedSemaphorePermit,
+    open: watch::Sender<usize>,
+    cut: watch::Receiver<u64>,
+    spared: Cell<bool>,
+}
+
+impl Place {
+    /// Resolves when the connection has to end.
+    pub(crate) async fn cut(&self) {
+        let mut cut = self.cut.clone();
+        while cut.changed().await.is_ok() {
+            if !self.spared.get() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.send_modify(|open| *open = open.saturating_sub(1));
+    }
+}
 
 impl Listener {
     /// Opens or takes over the socket.
@@ -111,8 +170,9 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
                 }
             };
             let (app, ending) = (Rc::clone(&app), ending_seen.clone());
+            let place = Rc::new(app.connections.admit(slot));
             tokio::task::spawn_local(async move {
-                serve_connection(app, Rc::new(slot), stream, ending).await;
+                serve_connection(app, place, stream, ending).await;
             });
         }
     };
@@ -134,13 +194,14 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
 
 async fn serve_connection(
     app: Rc<App>,
-    slot: Rc<Slot>,
+    place: Rc<Place>,
     stream: Box<dyn Stream>,
     mut ending: watch::Receiver<bool>,
 ) {
+    let own = Rc::clone(&place);
     let service = service_fn(move |request| {
-        let (app, slot) = (Rc::clone(&app), Rc::clone(&slot));
-        async move { Ok::<_, std::convert::Infallible>(routes::answer(app, slot, request).await) }
+        let (app, place) = (Rc::clone(&app), Rc::clone(&own));
+        async move { Ok::<_, std::convert::Infallible>(routes::answer(app, place, request).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -155,6 +216,7 @@ async fn serve_connection(
             connection.as_mut().graceful_shutdown();
             connection.await
         }
+        () = place.cut() => return,
     };
     if let Err(error) = served {
         // Probes and peers that go away are everyday things.

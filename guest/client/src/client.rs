@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::RwLock;
 use std::time::Duration;
 
 use agentd_protocol::AgentToken;
@@ -34,6 +36,7 @@ use hyper::header;
 use hyper::header::HeaderValue;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::task::JoinHandle;
 
 use crate::ClientError;
 use crate::Connect;
@@ -54,12 +57,12 @@ const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// Whether a request may be repeated when it is unknown whether the first one arrived.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Repeat {
+pub(crate) enum Repeat {
     Harmless,
     Never,
 }
 
-struct Call {
+pub(crate) struct Call {
     method: Method,
     path: String,
     body: Option<Bytes>,
@@ -71,7 +74,8 @@ struct Call {
 #[derive(Clone)]
 pub struct AgentdClient {
     pool: Arc<Pool>,
-    authorization: Option<HeaderValue>,
+    /// What is shown to the guest, by all clones: it changes with the guest's identity.
+    authorization: Arc<RwLock<Option<HeaderValue>>>,
     request_timeout: Duration,
 }
 
@@ -86,18 +90,10 @@ impl fmt::Debug for AgentdClient {
 impl AgentdClient {
     /// A client that dials with `connector` and shows `token`. Nothing is dialled yet.
     pub fn new(connector: Arc<dyn Connect>, token: AgentToken) -> Self {
-        // A token that no header can carry can match no guest's either: such a client is refused
-        // by the guest rather than here.
-        let authorization = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
-            .ok()
-            .map(|mut value| {
-                value.set_sensitive(true);
-                value
-            });
         let pool = Arc::new(Pool::new(connector));
         Self {
             pool,
-            authorization,
+            authorization: Arc::new(RwLock::new(bearer(&token))),
             request_timeout: REQUEST_TIMEOUT,
         }
     }
@@ -227,6 +223,23 @@ impl AgentdClient {
             .await
     }
 
+    /// Shows another token from now on, in every clone.
+    pub(crate) fn show(&self, token: &AgentToken) {
+        let mut shown = self
+            .authorization
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *shown = bearer(token);
+    }
+
+    /// The same connections with another token.
+    pub(crate) fn showing(&self, token: &AgentToken) -> Self {
+        Self {
+            authorization: Arc::new(RwLock::new(bearer(token))),
+            ..self.clone()
+        }
+    }
+
     fn get(&self, path: String) -> Call {
         let timeout = self.request_timeout;
         Call {
@@ -238,7 +251,7 @@ impl AgentdClient {
         }
     }
 
-    fn post(&self, path: String, body: Option<Bytes>, repeat: Repeat) -> Call {
+    pub(crate) fn post(&self, path: String, body: Option<Bytes>, repeat: Repeat) -> Call {
         let timeout = self.request_timeout;
         Call {
             method: Method::POST,
@@ -249,7 +262,7 @@ impl AgentdClient {
         }
     }
 
-    async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call) -> Result<T, ClientError> {
         let body = self.buffered(call).await?;
         serde_json::from_slice(&body).map_err(|error| ClientError::Protocol(error.to_string()))
     }
@@ -351,6 +364,19 @@ impl AgentdClient {
         })
     }
 
+    /// Sends a call over a fresh connection to a guest that nobody else may speak to, and returns
+    /// its good answer and what resolves when the connection has ended.
+    pub(crate) async fn send_to_silent(
+        &self,
+        call: &Call,
+    ) -> Result<(Response<Incoming>, JoinHandle<()>), ClientError> {
+        let (mut sender, ended) = self.pool.dial_now().await?;
+        let sent = sender.send_request(self.request(call)?).await;
+        let response = sent.map_err(|error| transport_error(&error))?;
+        let (response, _) = self.accepted(response, sender).await?;
+        Ok((response, ended))
+    }
+
     /// Sends a call over an idle connection, or over a fresh one when that turns out to be stale.
     async fn send_any(&self, call: &Call) -> Result<(Response<Incoming>, Sender), ClientError> {
         if let Some(mut sender) = self.pool.take_idle() {
@@ -386,21 +412,33 @@ impl AgentdClient {
             .method(method.clone())
             .uri(path)
             .header(header::HOST, "guest");
-        if let Some(authorization) = &self.authorization {
+        let shown = self
+            .authorization
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(authorization) = &*shown {
             request = request.header(header::AUTHORIZATION, authorization.clone());
         }
         request
     }
 }
 
-fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
+/// The header that carries a token. One that no header can carry can match no guest's either: such
+/// a client is refused by the guest rather than here.
+fn bearer(token: &AgentToken) -> Option<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+pub(crate) fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
     let encoded = serde_json::to_vec(body);
     encoded
         .map(Bytes::from)
         .map_err(|error| ClientError::Protocol(error.to_string()))
 }
 
-async fn collect(body: Incoming, cap_bytes: usize) -> Result<Bytes, ClientError> {
+pub(crate) async fn collect(body: Incoming, cap_bytes: usize) -> Result<Bytes, ClientError> {
     match Limited::new(body, cap_bytes).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ClientError::Protocol(

@@ -13,6 +13,7 @@ mod connect;
 mod error;
 mod files;
 mod pool;
+mod renewal;
 mod sse;
 mod stream;
 
@@ -26,6 +27,7 @@ pub use connect::UnixConnector;
 pub use error::ClientError;
 pub use files::Download;
 pub use files::LineRange;
+pub use renewal::Quiesced;
 pub use sse::FrameTooLarge;
 pub use sse::SseEvent;
 pub use sse::SseParser;

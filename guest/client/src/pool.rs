@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use hyper::client::conn::http1::SendRequest;
 use hyper_util::rt::TokioIo;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::ClientError;
@@ -36,6 +38,10 @@ struct Idle {
 pub(crate) struct Pool {
     connector: Arc<dyn Connect>,
     idle: Mutex<VecDeque<Idle>>,
+    /// How often all connections were cut.
+    cuts: watch::Sender<u64>,
+    /// How many wait for the guest to be silent; nobody else dials meanwhile.
+    silencers: watch::Sender<usize>,
 }
 
 impl Pool {
@@ -43,7 +49,27 @@ impl Pool {
         Self {
             connector,
             idle: Mutex::default(),
+            cuts: watch::Sender::default(),
+            silencers: watch::Sender::default(),
         }
+    }
+
+    /// Holds back every new connection until the answer is dropped.
+    pub(crate) fn silence(self: &Arc<Self>) -> Silence {
+        self.silencers.send_modify(|silencers| *silencers += 1);
+        Silence(Arc::clone(self))
+    }
+
+    /// Forgets the connections that nobody uses.
+    pub(crate) fn forget_idle(&self) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.clear();
+    }
+
+    /// Ends every connection, whatever it is doing.
+    pub(crate) fn cut(&self) {
+        self.forget_idle();
+        self.cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// The youngest idle connection that still looks alive.
@@ -62,8 +88,16 @@ impl Pool {
         None
     }
 
-    /// A fresh connection.
+    /// A fresh connection, as soon as the guest may be spoken to.
     pub(crate) async fn dial(&self) -> Result<Sender, ClientError> {
+        let mut silencers = self.silencers.subscribe();
+        let _ = silencers.wait_for(|silencers| *silencers == 0).await;
+        Ok(self.dial_now().await?.0)
+    }
+
+    /// A fresh connection, even to a guest that is to be silent; and what resolves at its end.
+    pub(crate) async fn dial_now(&self) -> Result<(Sender, JoinHandle<()>), ClientError> {
+        let mut cuts = self.cuts.subscribe();
         let stream = self
             .connector
             .connect()
@@ -74,11 +108,14 @@ impl Pool {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(|error| ClientError::Protocol(error.to_string()))?;
-        tokio::spawn(async move {
+        let ended = tokio::spawn(async move {
             // How a connection ends is told to whoever waits for its answer.
-            let _ = connection.await;
+            tokio::select! {
+                _ = connection => {}
+                _ = cuts.changed() => {}
+            }
         });
-        Ok(sender)
+        Ok((sender, ended))
     }
 
     /// Keeps a connection whose answer was read to its end.
@@ -94,5 +131,16 @@ impl Pool {
         while idle.len() > IDLE_CONNECTIONS_MAX {
             idle.pop_front();
         }
+    }
+}
+
+/// Nobody dials while this lives.
+pub(crate) struct Silence(Arc<Pool>);
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        self.0
+            .silencers
+            .send_modify(|silencers| *silencers = silencers.saturating_sub(1));
     }
 }

@@ -37,6 +37,8 @@ pub enum Slug {
     StdinWriteTooLarge,
     /// The kernel refused the write.
     StdinWriteFailed,
+    /// The guest has a later identity, or another one of this generation.
+    GenerationConflict,
     /// The daemon failed in a way that it did not foresee.
     InternalError,
 }
@@ -59,6 +61,7 @@ impl Slug {
             Self::StdinWriteTimeout => "stdin_write_timeout",
             Self::StdinWriteTooLarge => "stdin_write_too_large",
             Self::StdinWriteFailed => "stdin_write_failed",
+            Self::GenerationConflict => "generation_conflict",
             Self::InternalError => "internal_error",
         }
     }

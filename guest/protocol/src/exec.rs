@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::DiscoveryExtension;
 use crate::ExecId;
 
 /// The body of a start (and of the additive run route).
@@ -246,6 +247,9 @@ pub struct Procs {
 pub struct Discovery {
     /// The user of a start that names none: a name, digits, or the image's `uid:gid`.
     pub default_user: Option<String>,
+    /// What this project adds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<DiscoveryExtension>,
 }
 
 /// The answer to a kill.

@@ -86,12 +86,35 @@ impl fmt::Debug for AgentToken {
 }
 
 /// The key pair material of a guest with a verified identity, base64 as it arrived.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedPair")]
 pub struct IdentityPair {
     /// The guest's x25519 secret.
     pub seed: String,
     /// The launching host's x25519 public key.
     pub host_public_key: String,
+}
+
+/// A pair as it was read, before its shape is looked at.
+#[derive(Deserialize)]
+struct UncheckedPair {
+    seed: String,
+    host_public_key: String,
+}
+
+impl TryFrom<UncheckedPair> for IdentityPair {
+    type Error = &'static str;
+
+    fn try_from(pair: UncheckedPair) -> Result<Self, Self::Error> {
+        if is_key_material(&pair.seed) && is_key_material(&pair.host_public_key) {
+            Ok(Self {
+                seed: pair.seed,
+                host_public_key: pair.host_public_key,
+            })
+        } else {
+            Err("a key is not base64 of 32 bytes that are not all zero")
+        }
+    }
 }
 
 impl fmt::Debug for IdentityPair {

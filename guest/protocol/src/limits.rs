@@ -83,5 +83,18 @@ pub const SURVIVORS_LISTED_MAX: usize = 32;
 /// Bytes of a survivor's command line.
 pub const SURVIVOR_COMMAND_BYTES_MAX: usize = 256;
 
+/// Fresh randomness that a new identity brings along: less would not fill the kernel's pool of 256
+/// bits, more would help nobody.
+pub const ENTROPY_BYTES: std::ops::RangeInclusive<usize> = 32..=512;
+
+/// How long the output of what was followed is held for a host that ended its connections.
+pub const QUIESCE_HOLD: Duration = Duration::from_secs(10);
+
+/// The most that can be asked for instead: what is held stands still.
+pub const QUIESCE_HOLD_MAX: Duration = Duration::from_secs(300);
+
+/// How long other connections may take to end before a quiesced guest answers all the same.
+pub const QUIESCE_WAIT_MAX: Duration = Duration::from_secs(2);
+
 const _: () = assert!(OUTPUT_EVENT_BYTES_MAX / 3 * 4 + 1024 < SSE_FRAME_BYTES_MAX);
 const _: () = assert!(RUN_HOOK_PAYLOAD_BYTES_MAX * 6 < HOOK_ENVELOPE_BYTES_MAX);

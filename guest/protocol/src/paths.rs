@@ -26,6 +26,11 @@ pub const EXEC_START: &str = "/v1/exec/start";
 pub const EXEC_PREFIX: &str = "/v1/exec/";
 /// Starts an exec and follows its output in the same request; an addition of this project.
 pub const EXEC_RUN: &str = "/v1/x/exec/run";
+/// Takes a new token and identity; an addition of this project.
+pub const IDENTITY: &str = "/v1/x/identity";
+/// Ends every other connection and holds the output of what was followed; an addition of this
+/// project.
+pub const QUIESCE: &str = "/v1/x/quiesce";
 
 /// The query of an acknowledgement that wants no result back; an addition of this project. A caller
 /// that followed the stream has the bytes, and a result repeats up to both captures as JSON text.

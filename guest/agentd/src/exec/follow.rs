@@ -37,6 +37,8 @@ impl Follow {
     /// Attaches at `offset`.
     pub(crate) fn attach(exec: Rc<Exec>, offset: u64, keepalive: Duration) -> Self {
         let key = exec.output.borrow_mut().attach(offset);
+        // What was held for this reader is no longer.
+        exec.room_made.notify_one();
         let silence = Box::pin(tokio::time::sleep(keepalive));
         Self {
             exec,

@@ -4,6 +4,9 @@
 //! the slowest attached reader allows, so a reader that stays loses nothing however slow it is,
 //! and memory stays at the ring's size. Without readers nothing holds the child back, and the ring
 //! forgets the oldest bytes. A reader that leaves stops holding.
+//!
+//! What was handed to a reader may still be on its way, and is lost with its connection. So the last
+//! bytes before a reader's place are kept too: coming back after a cut is not coming too late.
 
 use std::task::Waker;
 
@@ -13,6 +16,10 @@ use agentd_protocol::OutputStream;
 
 use super::ring::Piece;
 use super::ring::Ring;
+
+/// Bytes kept before a reader's place, or half the ring if that is less. A connection's own buffer
+/// and a Unix socket's hold less than this.
+const ON_THEIR_WAY_BYTES: u64 = 512 * 1024;
 
 /// What a poll returns of one stream.
 #[derive(Debug, Default)]
@@ -38,6 +45,14 @@ struct Reader {
     waker: Option<Waker>,
 }
 
+/// What is kept for readers whose connections the host has ended, until they come back.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    number: u64,
+    floor: u64,
+    readers_away: usize,
+}
+
 /// The name of an attached reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReaderKey(usize);
@@ -56,9 +71,11 @@ pub(crate) enum NextEvent<'a> {
 #[derive(Debug)]
 pub(crate) struct Output {
     ring: Ring,
+    on_their_way_bytes: u64,
     capture_bytes_max: usize,
     captures: [Capture; 2],
     readers: Vec<Option<Reader>>,
+    hold: Option<Hold>,
     exit: Option<ExitEvent>,
 }
 
@@ -66,9 +83,11 @@ impl Output {
     pub(crate) fn new(ring_bytes: usize, capture_bytes_max: usize) -> Self {
         Self {
             ring: Ring::new(ring_bytes),
+            on_their_way_bytes: ON_THEIR_WAY_BYTES.min(u64::try_from(ring_bytes / 2).unwrap_or(0)),
             capture_bytes_max,
             captures: Default::default(),
             readers: Vec::new(),
+            hold: None,
             exit: None,
         }
     }
@@ -129,8 +148,35 @@ impl Output {
         self.captures = Default::default();
     }
 
+    /// Keeps what the attached readers have still to get when they go, until as many have come or
+    /// the hold with this number is released. Says whether anything is held.
+    pub(crate) fn hold(&mut self, number: u64) -> bool {
+        if let Some(floor) = self.floor() {
+            let readers = self.readers.iter().flatten().count();
+            let away = self.hold.map_or(0, |hold| hold.readers_away);
+            self.hold = Some(Hold {
+                number,
+                floor,
+                readers_away: readers + away,
+            });
+        }
+        self.hold.is_some()
+    }
+
+    /// Lets go of what is held under this number.
+    pub(crate) fn release(&mut self, number: u64) {
+        self.hold = self.hold.filter(|hold| hold.number != number);
+    }
+
     /// Attaches a reader that wants the bytes from `offset` on.
     pub(crate) fn attach(&mut self, offset: u64) -> ReaderKey {
+        self.hold = self.hold.and_then(|hold| {
+            let readers_away = hold.readers_away.checked_sub(1).filter(|left| *left > 0)?;
+            Some(Hold {
+                readers_away,
+                ..hold
+            })
+        });
         let start = self.ring.start();
         let gap = (offset < start).then_some(GapEvent {
             from: offset,
@@ -190,11 +236,15 @@ impl Output {
         }
     }
 
-    /// The offset of the slowest attached reader.
+    /// The first byte that an attached reader may still ask for.
     fn floor(&self) -> Option<u64> {
         let cursors = self.readers.iter().flatten().map(|reader| reader.cursor);
         // A reader ahead of the end waits for bytes to come, and holds none.
-        cursors.min().map(|cursor| cursor.min(self.ring.end()))
+        let cursors = cursors.map(|cursor| cursor.min(self.ring.end()));
+        let asked_for = cursors.map(|cursor| cursor.saturating_sub(self.on_their_way_bytes));
+        let held = self.hold.map(|hold| hold.floor);
+        let floor = asked_for.chain(held).min();
+        floor.map(|floor| floor.max(self.ring.start()))
     }
 
     fn wake_readers(&mut self) {
@@ -235,7 +285,8 @@ mod tests {
         output.push(OutputStream::Stdout, b"12345");
         assert_eq!(output.room(), RING_BYTES - 5);
         assert_eq!(taken(&mut output, key), b"12345");
-        assert_eq!(output.room(), RING_BYTES);
+        // Half of the ring stays with what may still be on its way.
+        assert_eq!(output.room(), RING_BYTES / 2);
         output.push(OutputStream::Stdout, b"123");
         output.detach(key);
         assert_eq!(output.room(), usize::MAX);
@@ -271,6 +322,30 @@ mod tests {
         assert_eq!(taken(&mut output, key), b"");
         output.push(OutputStream::Stdout, b"3456");
         assert_eq!(taken(&mut output, key), b"456");
+    }
+
+    #[test]
+    fn what_is_held_stays_until_its_reader_comes_back_or_the_hold_is_released() {
+        for comes_back in [true, false] {
+            let mut output = output();
+            assert!(!output.hold(1), "there is nobody to hold for");
+            let key = output.attach(0);
+            output.push(OutputStream::Stdout, b"0123");
+            assert!(output.hold(2));
+            output.detach(key);
+            assert_eq!(output.room(), RING_BYTES - 4);
+            output.release(1);
+            assert_eq!(output.room(), RING_BYTES - 4);
+            if comes_back {
+                let key = output.attach(0);
+                output.release(2);
+                assert_eq!(taken(&mut output, key), b"0123");
+                output.detach(key);
+            } else {
+                output.release(2);
+            }
+            assert_eq!(output.room(), usize::MAX);
+        }
     }
 
     #[test]

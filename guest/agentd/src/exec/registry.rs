@@ -27,6 +27,9 @@ use crate::supervise::ProcessTable;
 /// How often acknowledged execs are looked through for old ones.
 const COLLECT_INTERVAL: Duration = Duration::from_secs(30);
 
+/// A clock that jumps, as it does for a copy of a guest, takes one of these from a hold's time.
+const HOLD_TICK: Duration = Duration::from_millis(100);
+
 /// All execs of this guest.
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -35,6 +38,7 @@ pub(crate) struct Registry {
     drivers: Rc<Drivers>,
     execs: RefCell<HashMap<ExecId, Rc<Exec>>>,
     begun: Cell<u64>,
+    holds: Cell<u64>,
 }
 
 impl Registry {
@@ -49,6 +53,7 @@ impl Registry {
             drivers,
             execs: RefCell::default(),
             begun: Cell::new(0),
+            holds: Cell::new(0),
         }
     }
 
@@ -106,13 +111,45 @@ impl Registry {
 
     /// How many execs are registered, and whether some has no result yet.
     pub(crate) fn activity(&self) -> (usize, bool) {
+        (self.execs.borrow().len(), self.running() > 0)
+    }
+
+    /// Holds the output of every exec that is being followed, for readers that are about to lose
+    /// their connections and come back. Returns for how many execs.
+    ///
+    /// Time counts while the guest runs: one that is frozen, or copied and started days later, has
+    /// as much left as it had.
+    pub(crate) fn hold_followed(self: &Rc<Self>, time: Duration) -> usize {
+        let number = self.holds.get() + 1;
+        self.holds.set(number);
+        let held: Vec<Rc<Exec>> = self
+            .execs
+            .borrow()
+            .values()
+            .filter(|exec| exec.output.borrow_mut().hold(number))
+            .cloned()
+            .collect();
+        let count = held.len();
+        if count > 0 {
+            tokio::task::spawn_local(async move {
+                let ticks = time.as_millis() / HOLD_TICK.as_millis();
+                for _ in 0..ticks {
+                    tokio::time::sleep(HOLD_TICK).await;
+                }
+                for exec in held {
+                    exec.output.borrow_mut().release(number);
+                    exec.room_made.notify_one();
+                }
+            });
+        }
+        count
+    }
+
+    /// Execs that have no result yet.
+    pub(crate) fn running(&self) -> usize {
         let execs = self.execs.borrow();
-        (
-            execs.len(),
-            execs
-                .values()
-                .any(|exec| exec.output.borrow().exit().is_none()),
-        )
+        let running = |exec: &&Rc<Exec>| exec.output.borrow().exit().is_none();
+        execs.values().filter(running).count()
     }
 
     /// The account of processes: every exec that started, in the order of the starts.

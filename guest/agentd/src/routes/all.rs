@@ -184,6 +184,37 @@ pub(super) const ROUTES: &[Route] = &[
         "Procs",
     ),
     Route {
+        request: Content::Json("IdentityRequest"),
+        ..exec(
+            Verb::Post,
+            "/v1/x/identity",
+            Action::Identity,
+            "takes a new token and identity, once for each number; ends every other connection",
+            &[
+                plain(200, "taken now, or before by the same request"),
+                MALFORMED,
+                status(
+                    409,
+                    "generation_conflict",
+                    "the guest has a later identity, or another one of this number",
+                ),
+                TOO_LONG,
+            ],
+            "IdentityState",
+        )
+    },
+    Route {
+        request: Content::Json("QuiesceRequest"),
+        ..exec(
+            Verb::Post,
+            "/v1/x/quiesce",
+            Action::Quiesce,
+            "ends every other connection, and holds what their readers have still to get",
+            &[OK, MALFORMED, TOO_LONG],
+            "QuiesceState",
+        )
+    },
+    Route {
         query: Some("TunnelQuery"),
         ..bearer(
             Verb::Get,

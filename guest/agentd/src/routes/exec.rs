@@ -1,6 +1,5 @@
 //! The exec routes.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use agentd_protocol::ExecId;
@@ -148,7 +147,7 @@ fn exec_id(segment: &str) -> Result<ExecId, Refusal> {
 }
 
 /// A body that is JSON, and is held in memory.
-async fn read_json(app: &App, request: Request<Incoming>) -> Result<Vec<u8>, Answer> {
+pub(super) async fn read_json(app: &App, request: Request<Incoming>) -> Result<Vec<u8>, Answer> {
     let bytes_max = app.settings.body_bytes_max.min(JSON_BYTES_MAX);
     let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
     let (head, mut body) = request.into_parts();
@@ -165,15 +164,14 @@ async fn begin(
     let bytes = read_json(app, request).await?;
     let start: StartRequest = parse(&bytes).map_err(|refusal| respond::refused(&refusal))?;
     drop(bytes);
-    let no_env = BTreeMap::new();
-    let launch = app.bootstrap.env().unwrap_or(&no_env);
-    let begun = app.registry.begin(&start, launch);
+    let launch = app.bootstrap.borrow().env();
+    let begun = app.registry.begin(&start, &launch);
     let exec = begun.map_err(|refusal| respond::refused(&refusal))?;
     Ok((exec, app.settings.sse_keepalive))
 }
 
 /// Reads a JSON body. The refusal says where it went wrong and never what was there.
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json);
     let request: T = parsed.map_err(|error| {
@@ -210,7 +208,7 @@ fn offset(query: Option<&str>) -> Result<u64, Refusal> {
         .ok_or_else(|| malformed("`offset` is not one non-negative integer"))
 }
 
-fn malformed(detail: impl Into<String>) -> Refusal {
+pub(super) fn malformed(detail: impl Into<String>) -> Refusal {
     Refusal::new(Slug::MalformedRequest, detail)
 }
 

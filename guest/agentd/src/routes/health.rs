@@ -21,7 +21,7 @@ pub(super) fn answer(app: &App) -> Answer {
     let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
     let health = Health {
         version: VERSION.into(),
-        bootstrapped: app.bootstrap.is_done(),
+        bootstrapped: app.bootstrap.borrow().is_done(),
         disk: disk(app.settings.disk_reserve_bytes),
         identity_degraded: repair.as_ref().is_some_and(Repair::is_degraded),
         identity_repaired: repair.is_some(),

@@ -96,7 +96,8 @@ async fn run(app: Rc<App>, entry: Option<usize>, request: Request<Incoming>) -> 
         Ok(payload) => payload,
         Err(refusal) => return respond::text(StatusCode::BAD_REQUEST, refusal.to_string()),
     };
-    match app.bootstrap.install(payload) {
+    let launched = app.bootstrap.borrow_mut().install(payload);
+    match launched {
         Launch::Won => {
             tracing::info!("bootstrapped");
             // A task of its own: who wins has to finish, whether the platform waits or not.
@@ -128,10 +129,7 @@ async fn repair_identity(app: &App) {
 /// inside the guest can have a handler run.
 async fn handle(app: Rc<App>, hook: Hook, entry: Option<usize>) {
     let Some(entry) = entry else { return };
-    let launch = app.bootstrap.env().into_iter().flatten();
-    let launch: Vec<_> = launch
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
+    let launch = app.bootstrap.borrow().env();
     // A task of its own: a peer that goes away does not leave a handler alone.
     let handled = tokio::task::spawn_local(async move {
         let outcome = app.handlers.run(hook, &launch).await;

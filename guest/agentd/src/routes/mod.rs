@@ -10,16 +10,19 @@ mod files;
 mod health;
 mod hooks;
 mod query;
+mod renewal;
 mod schema;
 mod table;
 mod tunnel;
 
 pub(crate) use hooks::HookLog;
+pub(crate) use renewal::Renewing;
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 use agentd_protocol::Discovery;
+use agentd_protocol::DiscoveryExtension;
 use agentd_protocol::VERSION_HEADER;
 use futures_util::FutureExt;
 use hyper::HeaderMap;
@@ -37,15 +40,15 @@ use crate::body;
 use crate::body::BodyFault;
 use crate::respond;
 use crate::respond::Answer;
-use crate::server::Slot;
+use crate::server::Place;
 use crate::settings::DefaultUser;
 
 /// This daemon's version.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Answers a request, whatever happens on the way.
-pub(crate) async fn answer(app: Rc<App>, slot: Rc<Slot>, request: Request<Incoming>) -> Answer {
-    let answered = AssertUnwindSafe(route(app, slot, request))
+pub(crate) async fn answer(app: Rc<App>, place: Rc<Place>, request: Request<Incoming>) -> Answer {
+    let answered = AssertUnwindSafe(route(app, place, request))
         .catch_unwind()
         .await;
     let mut answer = answered.unwrap_or_else(|_| {
@@ -59,13 +62,13 @@ pub(crate) async fn answer(app: Rc<App>, slot: Rc<Slot>, request: Request<Incomi
     answer
 }
 
-async fn route(app: Rc<App>, slot: Rc<Slot>, request: Request<Incoming>) -> Answer {
+async fn route(app: Rc<App>, place: Rc<Place>, request: Request<Incoming>) -> Answer {
     let path = request.uri().path().to_owned();
     let Some(found) = Match::of(&path) else {
         return refuse(request, respond::empty(StatusCode::NOT_FOUND)).await;
     };
     if found.needs_token() {
-        let status = match app.bootstrap.judge(request.headers()) {
+        let status = match app.bootstrap.borrow().judge(request.headers()) {
             Access::Granted => None,
             Access::Denied => Some(StatusCode::UNAUTHORIZED),
             Access::NotBootstrapped => Some(StatusCode::SERVICE_UNAVAILABLE),
@@ -94,11 +97,13 @@ async fn route(app: Rc<App>, slot: Rc<Slot>, request: Request<Incoming>) -> Answ
             )
             .await
         }
+        Action::Identity => renewal::take(&app, &place, request).await,
+        Action::Quiesce => renewal::quiesce(&app, &place, request).await,
         Action::ReadFile => files::read_file(request).await,
         Action::WriteFile => files::write_file(&app, request).await,
         Action::ReadTree => files::read_tree(request).await,
         Action::WriteTree => files::write_tree(&app, request).await,
-        Action::Tunnel => tunnel::open(&app, slot, request).await,
+        Action::Tunnel => tunnel::open(&app, place, request).await,
     }
 }
 
@@ -108,7 +113,10 @@ fn discovery(app: &App) -> Answer {
         DefaultUser::Captured(user) => Some(format!("{}:{}", user.uid, user.gid)),
         DefaultUser::Daemon | DefaultUser::Broken(_) => None,
     };
-    respond::json(StatusCode::OK, &Discovery { default_user })
+    let x = Some(DiscoveryExtension {
+        generation: app.bootstrap.borrow().generation(),
+    });
+    respond::json(StatusCode::OK, &Discovery { default_user, x })
 }
 
 /// Answers without having asked for the body, and leaves the connection usable if that is cheap.

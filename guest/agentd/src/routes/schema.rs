@@ -260,7 +260,25 @@ mod tests {
         check("ExitExtension", &exit.x);
         check("GapEvent", &wire::GapEvent { from: 0, to: 1 });
         check("Procs", &wire::Procs::default());
-        check("Discovery", &wire::Discovery::default());
+        let discovery = wire::Discovery {
+            x: Some(wire::DiscoveryExtension::default()),
+            ..Default::default()
+        };
+        check("Discovery", &discovery);
+        check("DiscoveryExtension", &discovery.x);
+        let mut identity = wire::IdentityRequest::new(1, wire::AgentToken::new("t"), "");
+        identity.env = Some(Default::default());
+        identity.identity = Some(wire::IdentityPair {
+            seed: String::new(),
+            host_public_key: String::new(),
+        });
+        check("IdentityPair", &identity.identity);
+        (identity.machine_id, identity.hostname) = (Some(String::new()), Some(String::new()));
+        (identity.boot_id, identity.unix_ms) = (Some(String::new()), Some(0));
+        check("IdentityRequest", &identity);
+        check("IdentityState", &wire::IdentityState::default());
+        check("QuiesceState", &wire::QuiesceState::default());
+        check("QuiesceRequest", &wire::QuiesceRequest { hold_ms: Some(1) });
         let health = wire::Health::default();
         check("Health", &health);
         let handler = wire::HandlerOutcome {

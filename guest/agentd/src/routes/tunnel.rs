@@ -17,12 +17,12 @@ use crate::app::App;
 use crate::exec::Refusal;
 use crate::respond;
 use crate::respond::Answer;
-use crate::server::Slot;
+use crate::server::Place;
 use crate::tunnel;
 use crate::tunnel::Asked;
 use crate::tunnel::Socket;
 
-pub(super) async fn open(app: &App, slot: Rc<Slot>, mut request: Request<Incoming>) -> Answer {
+pub(super) async fn open(app: &App, place: Rc<Place>, mut request: Request<Incoming>) -> Answer {
     let asked = asked(request.uri().query());
     let accepted = asked.and_then(|asked| Ok((asked, upgrade_key(request.headers())?)));
     let (asked, key) = match accepted {
@@ -31,13 +31,14 @@ pub(super) async fn open(app: &App, slot: Rc<Slot>, mut request: Request<Incomin
     };
     let answer = switching(&key, offers_subprotocol(request.headers()));
     let upgrade = hyper::upgrade::on(&mut request);
-    let identity = app.bootstrap.tunnel_identity();
+    let identity = app.bootstrap.borrow().tunnel_identity();
     tokio::task::spawn_local(async move {
         if let Ok(upgraded) = upgrade.await {
-            tunnel::serve(Socket::accept(upgraded).await, asked, identity).await;
+            let socket = Socket::accept(upgraded).await;
+            tunnel::serve(socket, asked, identity, place.cut()).await;
         }
         // An open tunnel is a connection, and takes the place of one.
-        drop(slot);
+        drop(place);
     });
     answer
 }

@@ -20,6 +20,7 @@ pub(crate) use spawn::Command;
 pub(crate) use spawn::SpawnContext;
 pub(crate) use spawn::spawn;
 pub(crate) use system::adopt_descriptor;
+pub(crate) use system::stir_randomness;
 pub(crate) use system::waiting_bytes;
 
 /// How a process ended.

@@ -1,7 +1,9 @@
 //! Small system calls that no safe wrapper offers in the form that is needed here.
 #![allow(unsafe_code)] // each is one raw call
 
+use std::fs::OpenOptions;
 use std::io;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::FromRawFd;
@@ -11,6 +13,12 @@ use libc::c_int;
 use libc::pid_t;
 
 use super::Fate;
+
+/// Mixes bytes in and counts them: `_IOW('R', 3, int[2])`.
+const RNDADDENTROPY: libc::Ioctl = 0x4008_5203;
+
+/// Has what was mixed in be used from now on: `_IO('R', 7)`.
+const RNDRESEEDCRNG: libc::Ioctl = 0x5207;
 
 /// Reads how many bytes wait in a pipe.
 pub(crate) fn waiting_bytes(pipe: BorrowedFd<'_>) -> usize {
@@ -22,6 +30,31 @@ pub(crate) fn waiting_bytes(pipe: BorrowedFd<'_>) -> usize {
     } else {
         0
     }
+}
+
+/// Mixes bytes into the kernel's randomness and counts them as such. Where that is not allowed they
+/// are mixed in all the same, and count for nothing: the kernel's own randomness is shared with the
+/// host there.
+pub(crate) fn stir_randomness(bytes: &[u8]) -> io::Result<()> {
+    const BITS_PER_BYTE: usize = 8;
+    let pool = OpenOptions::new().write(true).open("/dev/urandom")?;
+    let bits = c_int::try_from(bytes.len() * BITS_PER_BYTE);
+    let length = c_int::try_from(bytes.len());
+    if let (Ok(bits), Ok(length)) = (bits, length) {
+        // The kernel's `rand_pool_info`: two numbers and the bytes.
+        let mut record = Vec::with_capacity(8 + bytes.len());
+        record.extend_from_slice(&bits.to_ne_bytes());
+        record.extend_from_slice(&length.to_ne_bytes());
+        record.extend_from_slice(bytes);
+        // SAFETY: the request reads the two numbers and as many bytes as the second says, and the
+        // record holds them all.
+        let counted = unsafe { libc::ioctl(pool.as_raw_fd(), RNDADDENTROPY, record.as_ptr()) };
+        // SAFETY: the request takes no argument.
+        if counted == 0 && unsafe { libc::ioctl(pool.as_raw_fd(), RNDRESEEDCRNG) } == 0 {
+            return Ok(());
+        }
+    }
+    (&pool).write_all(bytes)
 }
 
 /// Takes over a descriptor that this process inherited under a number.

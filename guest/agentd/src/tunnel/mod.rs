@@ -11,6 +11,7 @@ mod relay;
 mod socket;
 mod verified;
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use agentd_protocol::tunnel::DIAL_DEADLINE;
@@ -63,32 +64,78 @@ const NO_LISTENER: Closing = Closing::new(close_code::NO_LISTENER, "nothing list
 const NORMAL: Closing = Closing::new(close_code::NORMAL, "");
 const FAILED: Closing = Closing::new(close_code::RELAY_FAILED, "the guest's side failed");
 
-/// Serves one tunnel from its upgrade to its close.
-pub(crate) async fn serve(mut socket: Socket, asked: Asked, identity: Option<TunnelIdentity>) {
-    let closing = match attend(&mut socket, asked, identity).await {
-        Ok(closing) | Err(closing) => closing,
+/// Serves one tunnel from its upgrade to its close, or until it is `cut`: then it ends without a
+/// word, as a stream that broke.
+pub(crate) async fn serve(
+    mut socket: Socket,
+    asked: Asked,
+    identity: Option<TunnelIdentity>,
+    cut: impl Future<Output = ()>,
+) {
+    let mut cut = std::pin::pin!(cut);
+    let closing = match attend(&mut socket, asked, identity, cut.as_mut()).await {
+        Ok(closing) | Err(Failed::With(closing)) => closing,
+        Err(Failed::Cut) => return,
     };
-    socket.close(closing.code, closing.reason, CLOSE_WAIT).await;
+    tokio::select! {
+        () = socket.close(closing.code, closing.reason, CLOSE_WAIT) => {}
+        () = cut => {}
+    }
+}
+
+/// A tunnel that did not come to its end.
+enum Failed {
+    With(Closing),
+    Cut,
+}
+
+impl From<Closing> for Failed {
+    fn from(closing: Closing) -> Self {
+        Self::With(closing)
+    }
+}
+
+/// Does something unless the tunnel is cut meanwhile.
+async fn unless_cut<T>(
+    cut: Pin<&mut impl Future<Output = ()>>,
+    work: impl Future<Output = T>,
+) -> Result<T, Failed> {
+    tokio::select! {
+        biased;
+        () = cut => Err(Failed::Cut),
+        done = work => Ok(done),
+    }
 }
 
 async fn attend(
     socket: &mut Socket,
     asked: Asked,
     identity: Option<TunnelIdentity>,
-) -> Result<Closing, Closing> {
+    mut cut: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Closing, Failed> {
     if asked.port == 0 {
-        return Err(BAD_PORT);
+        return Err(BAD_PORT.into());
     }
     if !asked.verified {
-        let mut guest = dial(asked.port).await?;
-        let end = relay(socket, &mut guest, &Plain).await;
+        let mut guest = unless_cut(cut.as_mut(), dial(asked.port)).await??;
+        let end = unless_cut(cut, relay(socket, &mut guest, &Plain)).await?;
         tokio::task::spawn_local(part(guest));
         return Ok(closing_of(end));
     }
     let identity = identity.ok_or(NO_IDENTITY)?;
-    let session = verified::greet(socket, asked.port, &identity).await?;
-    let mut guest = dial(asked.port).await?;
-    let end = relay(socket, &mut guest, &session).await;
+    let greeting = verified::greet(socket, asked.port, &identity);
+    let session = unless_cut(cut.as_mut(), greeting).await??;
+    let mut guest = unless_cut(cut.as_mut(), dial(asked.port)).await??;
+    let relayed = unless_cut(cut, relay(socket, &mut guest, &session)).await;
+    let end = match relayed {
+        Ok(end) => end,
+        Err(cut) => {
+            if session.peer_was_cut_off(End::PeerLost) {
+                let _ = guest.set_zero_linger();
+            }
+            return Err(cut);
+        }
+    };
     if end == End::GuestEnded {
         // Proves to the peer that nothing of the stream is missing.
         let _ = socket.send(session.end_of_stream()?).await;
