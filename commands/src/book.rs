@@ -12,9 +12,11 @@ use std::sync::RwLockReadGuard;
 use fluxvm_eventstore::Append;
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::CommandId;
+use fluxvm_eventstore::Environment;
 use fluxvm_eventstore::EventId;
 use fluxvm_eventstore::EventKind;
 use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::Follower;
 use fluxvm_eventstore::Ledger;
 use fluxvm_eventstore::LedgerOptions;
 use fluxvm_eventstore::NewEvent;
@@ -23,6 +25,7 @@ use fluxvm_eventstore::RecordedEvent;
 use fluxvm_eventstore::StreamAppend;
 use fluxvm_eventstore::StreamName;
 use fluxvm_projections::Event;
+use fluxvm_projections::FOLDS_VERSION;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::World;
@@ -69,15 +72,12 @@ impl Entry {
 }
 
 impl Book {
-    /// Opens the ledger and folds all of it. Blocks for as long as that takes.
+    /// Opens the ledger and folds all of it, or what is behind a snapshot. Blocks for as long as that
+    /// takes.
     pub(crate) fn open(options: LedgerOptions) -> Result<Self, OpenError> {
-        let world = Arc::new(RwLock::new(World::default()));
-        let (broken_sender, broken) = watch::channel(None);
-        let folded = Arc::clone(&world);
-        let ledger = Ledger::open(
-            options,
-            Box::new(move |events| fold(&folded, events, &broken_sender)),
-        )?;
+        let fold = Fold::default();
+        let (world, broken) = (Arc::clone(&fold.world), fold.broken.subscribe());
+        let ledger = Ledger::open_following(options, Box::new(fold), Environment::default())?;
         Ok(Self {
             ledger,
             world,
@@ -209,20 +209,57 @@ pub(crate) fn encode(entry: &Entry) -> Result<NewEvent, CommandError> {
 
 /// Folds in what became durable. An event that this version does not understand stops the fold for good:
 /// state that skips events would be wrong without anyone noticing.
-fn fold(
-    world: &RwLock<World>,
-    events: &[Arc<RecordedEvent>],
-    broken: &watch::Sender<Option<String>>,
-) {
-    if broken.borrow().is_some() {
-        return;
+#[derive(Default)]
+struct Fold {
+    world: Arc<RwLock<World>>,
+    /// The event that it could not understand, and why.
+    broken: watch::Sender<Option<String>>,
+}
+
+impl Fold {
+    fn replace(&self, world: World) {
+        *self.world.write().unwrap_or_else(PoisonError::into_inner) = world;
     }
-    let mut world = world.write().unwrap_or_else(PoisonError::into_inner);
-    for event in events {
-        if let Err(error) = world.apply(event) {
-            let reason = format!("event {}: {error}", event.header.seq.get());
-            broken.send_replace(Some(reason));
+}
+
+impl Follower for Fold {
+    fn follow(&mut self, events: &[Arc<RecordedEvent>]) {
+        if self.broken.borrow().is_some() {
             return;
         }
+        let mut world = self.world.write().unwrap_or_else(PoisonError::into_inner);
+        for event in events {
+            if let Err(error) = world.apply(event) {
+                let reason = format!("event {}: {error}", event.header.seq.get());
+                self.broken.send_replace(Some(reason));
+                return;
+            }
+        }
+    }
+
+    fn version(&self) -> Option<[u8; 32]> {
+        Some(FOLDS_VERSION)
+    }
+
+    fn save(&self) -> Option<Vec<u8>> {
+        if self.broken.borrow().is_some() {
+            return None;
+        }
+        let world = self.world.read().unwrap_or_else(PoisonError::into_inner);
+        world.to_snapshot().ok()
+    }
+
+    fn restore(&mut self, saved: &[u8]) -> bool {
+        let restored = World::from_snapshot(saved);
+        restored.map(|world| self.replace(world)).is_ok()
+    }
+
+    fn reset(&mut self) {
+        self.replace(World::default());
+        self.broken.send_replace(None);
+    }
+
+    fn fresh(&self) -> Option<Box<dyn Follower>> {
+        Some(Box::new(Self::default()))
     }
 }

@@ -17,6 +17,7 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use fluxvm_verify::CommandId;
+use fluxvm_verify::Position;
 use fluxvm_verify::RecordedAt;
 use fluxvm_verify::SignedCheckpoint;
 use fluxvm_verify::merkle::Frontier;
@@ -26,9 +27,9 @@ use tokio::sync::watch;
 
 use crate::AppendError;
 use crate::Appended;
+use crate::Follower;
 use crate::Head;
 use crate::KeyRotation;
-use crate::Observer;
 use crate::checkpointer::Checkpointer;
 use crate::checkpointer::SignReply;
 use crate::checkpointer::writes_of;
@@ -43,6 +44,8 @@ use crate::redact::PreparedRedaction;
 use crate::redact::RedactReply;
 use crate::rotate::RotateReply;
 use crate::shared::Shared;
+use crate::snapshot::Background;
+use crate::state::View;
 
 /// How many appends may wait. A writer beyond them waits for a place.
 pub(crate) const QUEUE_APPENDS_MAX: usize = 4096;
@@ -68,7 +71,9 @@ pub(crate) struct Committer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) queue: mpsc::Receiver<Request>,
     pub(crate) watermark: watch::Sender<Head>,
-    pub(crate) observer: Observer,
+    pub(crate) follower: Box<dyn Follower>,
+    /// Takes snapshots, if any are to be taken.
+    pub(crate) background: Option<Background>,
     pub(crate) commands: Commands,
     pub(crate) head_file: HeadFile,
     pub(crate) head: Head,
@@ -292,8 +297,11 @@ impl Committer {
                 memory.erase(event);
             }
         }
-        (self.observer)(&group.events);
+        self.follower.follow(&group.events);
         self.watermark.send_replace(group.head);
+        if let Some(background) = &self.background {
+            background.wake.tell(group.head.position);
+        }
         if let Some(archive) = self.shared.archive() {
             archive.sender.group(group.writes);
         }
@@ -322,10 +330,36 @@ impl Committer {
         Ok(Some(Arc::new(signed)))
     }
 
+    /// Keeps what everything came to, for the next opening.
+    fn keep_snapshot(&self) {
+        let Some(store) = self.shared.store() else {
+            return;
+        };
+        if self.shared.poisoned().is_some() || self.head.position == Position::START {
+            return;
+        }
+        let view = View {
+            memory: &self.shared.memory(),
+            commands: &self.commands,
+            head: self.head,
+            last_recorded_at: self.last_recorded_at,
+            frontier: &self.checkpointer.frontier,
+            chain: &self.shared.chain(),
+        };
+        let kept = self.shared.snapshots.keep(&view, &*self.follower, &*store);
+        if let Err(error) = kept {
+            tracing::warn!(%error, "no snapshot could be taken");
+        }
+    }
+
     fn finish(&mut self) {
         if self.checkpointer.is_behind() && self.shared.poisoned().is_none() {
             // A failure has poisoned the ledger, which is how it is told.
             let _ = self.checkpoint();
+        }
+        if let Some(background) = self.background.take() {
+            background.end();
+            self.keep_snapshot();
         }
         // Every note is true by itself, so a failure here changes nothing.
         if let Err(e) = self.head_file.sync(&*self.shared.environment.disk) {

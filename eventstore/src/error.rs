@@ -99,6 +99,9 @@ pub enum OpenError {
         /// Why it is not to be followed.
         reason: String,
     },
+    /// Reading was ended before it was done, because the ledger closes.
+    #[error("reading the ledger was stopped")]
+    Stopped,
     /// The origin or the key could not stand in a signed note.
     #[error(transparent)]
     Genesis(#[from] GenesisError),

@@ -33,8 +33,10 @@ use crate::BlobError;
 use crate::Environment;
 use crate::ExportScope;
 use crate::Filter;
+use crate::Follower;
 use crate::OpenError;
 use crate::ReadError;
+use crate::SnapshotOptions;
 use crate::Subscription;
 use crate::archive::Archive;
 use crate::committer::Request;
@@ -63,11 +65,12 @@ pub struct LedgerOptions {
     pub cache_bytes: u64,
     /// Where a second copy of everything goes.
     pub archive: Option<ArchiveOptions>,
+    /// Whether snapshots of the state are kept, so that an opening reads what is new and not
+    /// everything. `None`: each opening reads and checks every event.
+    pub snapshots: Option<SnapshotOptions>,
 }
 
-/// Sees every event once and in order: at opening pages of checked history, later each group after
-/// it became durable and before its writers are answered. It runs on the committer's thread, so it
-/// must be quick and must not wait for the ledger.
+/// A [`Follower`] without a state: it is shown every event at each opening.
 pub type Observer = Box<dyn FnMut(&[Arc<RecordedEvent>]) + Send>;
 
 /// The durable end of a ledger.
@@ -114,6 +117,7 @@ struct Inner {
     dir: PathBuf,
     queue: Option<mpsc::Sender<Request>>,
     checkpoints: watch::Receiver<Option<Arc<SignedCheckpoint>>>,
+    restored: Position,
     committer: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -146,7 +150,16 @@ impl Ledger {
         observer: Observer,
         environment: Environment,
     ) -> Result<Ledger, OpenError> {
-        let opened = open::open(&options, observer, environment)?;
+        Ledger::open_following(options, Box::new(observer), environment)
+    }
+
+    /// The same for a follower, which may let the ledger begin with a snapshot of its state.
+    pub fn open_following(
+        options: LedgerOptions,
+        follower: Box<dyn Follower>,
+        environment: Environment,
+    ) -> Result<Ledger, OpenError> {
+        let opened = open::open(&options, follower, environment)?;
         let committer = opened.committer;
         if let Some(archive) = &options.archive {
             let started = Archive::start(archive.clone(), Arc::clone(&opened.shared));
@@ -162,6 +175,7 @@ impl Ledger {
             dir: options.dir,
             queue: Some(opened.queue),
             checkpoints: opened.checkpoints,
+            restored: opened.restored,
             committer: Mutex::new(Some(thread)),
         };
         Ok(Ledger {
@@ -323,6 +337,11 @@ impl Ledger {
             sync_micros_p50: times.percentile(50),
             sync_micros_p99: times.percentile(99),
         }
+    }
+
+    /// How many events the opening took from a snapshot instead of reading them.
+    pub fn restored(&self) -> Position {
+        self.inner.restored
     }
 
     /// How the archive is doing, if there is one. It may be behind the head, and says when it fails.

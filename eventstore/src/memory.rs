@@ -25,9 +25,27 @@ pub(crate) struct Memory {
     streams: HashMap<StreamName, Vec<GlobalSeq>>,
     tail: VecDeque<Arc<RecordedEvent>>,
     tail_bytes: usize,
+    /// How many events were taken in all.
+    end: Position,
 }
 
 impl Memory {
+    /// An index up to `end`, for `streams` to be put back into it, and no tail.
+    pub(crate) fn restored(streams: HashMap<StreamName, Vec<GlobalSeq>>, end: Position) -> Memory {
+        Memory {
+            streams,
+            end,
+            ..Memory::default()
+        }
+    }
+
+    /// Where the events of each stream are, in no order of the streams.
+    pub(crate) fn streams(&self) -> impl ExactSizeIterator<Item = (&StreamName, &[GlobalSeq])> {
+        self.streams
+            .iter()
+            .map(|(stream, seqs)| (stream, seqs.as_slice()))
+    }
+
     /// Takes the next event.
     pub(crate) fn push(&mut self, event: &Arc<RecordedEvent>) {
         match self.streams.get_mut(&event.header.stream) {
@@ -37,6 +55,7 @@ impl Memory {
                     .insert(event.header.stream.clone(), vec![event.seq()]);
             }
         }
+        self.end = event.seq().position();
         self.tail_bytes += payload_bytes(event);
         self.tail.push_back(Arc::clone(event));
         while self.tail.len() > TAIL_EVENTS_MAX || self.tail_bytes > TAIL_BYTES_MAX {
@@ -124,7 +143,7 @@ impl Memory {
     pub(crate) fn tail_start(&self) -> Position {
         match self.tail.front() {
             Some(first) => Position::new(first.seq().get() - 1),
-            None => Position::START,
+            None => self.end,
         }
     }
 

@@ -5,7 +5,9 @@
 //! between leaves a beginning that the next opening completes; a ledger that has a head file is
 //! never founded again, and neither is one whose key is there.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fluxvm_verify::Genesis;
 use fluxvm_verify::KeyChain;
@@ -16,9 +18,9 @@ use tokio::sync::mpsc;
 use tokio::sync::watch;
 
 use crate::Environment;
+use crate::Follower;
 use crate::Head;
 use crate::LedgerOptions;
-use crate::Observer;
 use crate::OpenError;
 use crate::blobs::BlobStore;
 use crate::checkpointer::Checkpointer;
@@ -28,11 +30,16 @@ use crate::committer::QUEUE_APPENDS_MAX;
 use crate::committer::Request;
 use crate::head_file::HeadFile;
 use crate::keys;
-use crate::rebuild::rebuild;
+use crate::rebuild::Expected;
+use crate::rebuild::Walk;
 use crate::redact;
 use crate::shared::Shared;
 use crate::signing_key;
 use crate::signing_key::Signer;
+use crate::snapshot::Background;
+use crate::snapshot::Ground;
+use crate::snapshot::Snapshots;
+use crate::state::State;
 use crate::store;
 use crate::store::Store;
 use crate::store::StoreError;
@@ -47,11 +54,13 @@ pub(crate) struct Opened {
     pub(crate) queue: mpsc::Sender<Request>,
     pub(crate) committer: Committer,
     pub(crate) checkpoints: watch::Receiver<Option<Arc<SignedCheckpoint>>>,
+    /// How many events a snapshot stood in for.
+    pub(crate) restored: Position,
 }
 
 pub(crate) fn open(
     options: &LedgerOptions,
-    observer: Observer,
+    follower: Box<dyn Follower>,
     environment: Environment,
 ) -> Result<Opened, OpenError> {
     let key = &options.signing_key_file;
@@ -63,14 +72,14 @@ pub(crate) fn open(
         });
     }
     let within = environment.clone();
-    let build = |store| open_in(options, observer, environment, store);
+    let build = |store| open_in(options, follower, environment, store);
     store::open_for(&options.dir, options.cache_bytes, &within, build)
 }
 
 /// Makes a ledger of an open store.
 fn open_in(
     options: &LedgerOptions,
-    mut observer: Observer,
+    mut follower: Box<dyn Follower>,
     environment: Environment,
     store: Arc<dyn Store>,
 ) -> Result<Opened, OpenError> {
@@ -98,14 +107,19 @@ fn open_in(
         });
     }
     let signed = tree::latest_checkpoint(&*store)?;
-    let rebuilt = rebuild(
-        &*store,
-        &blobs,
-        &genesis,
-        noted_head,
-        signed.as_ref(),
-        &mut observer,
-    )?;
+    let expected = Expected {
+        noted: noted_head,
+        signed: signed.as_ref(),
+    };
+    let snapshots = snapshots(options, &genesis, &environment);
+    let ground = Ground {
+        store: &*store,
+        blobs: &blobs,
+        genesis: &genesis,
+        expected,
+    };
+    let wanted = options.snapshots.is_some();
+    let (rebuilt, restored, unusable) = rebuild(&snapshots, wanted, &ground, &mut *follower)?;
     let signer = load_key(options, &rebuilt.chain, &environment)?;
     // Only now is it certain that the ledger is this one and says what is to go.
     redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
@@ -120,6 +134,7 @@ fn open_in(
         }
     };
     store.founded()?;
+    snapshots.remove(&unusable);
 
     let (watermark, watermark_receiver) = watch::channel(rebuilt.head);
     let (queue, queue_receiver) = mpsc::channel(QUEUE_APPENDS_MAX);
@@ -129,11 +144,20 @@ fn open_in(
         environment,
         store,
         blobs,
+        snapshots,
         memory,
         rebuilt.chain,
         watermark_receiver,
     );
     let shared = Arc::new(shared);
+    let fresh = follower.fresh();
+    let background = match (options.snapshots, fresh) {
+        (Some(how), Some(fresh)) => {
+            let started = Background::start(Arc::clone(&shared), fresh, how, restored);
+            Some(started.map_err(OpenError::io(&options.dir))?)
+        }
+        _ => None,
+    };
     let timer = Timer::start(queue.downgrade()).map_err(OpenError::io(&options.dir))?;
     let checkpointer = Checkpointer {
         signer,
@@ -152,7 +176,8 @@ fn open_in(
         shared: Arc::clone(&shared),
         queue: queue_receiver,
         watermark,
-        observer,
+        follower,
+        background,
         commands: rebuilt.commands,
         head_file,
         head: rebuilt.head,
@@ -164,7 +189,51 @@ fn open_in(
         queue,
         committer,
         checkpoints,
+        restored,
     })
+}
+
+/// The snapshots of this ledger, under the key that is there. One that cannot be read here is
+/// refused later, in its place.
+fn snapshots(options: &LedgerOptions, genesis: &Genesis, environment: &Environment) -> Snapshots {
+    let signer = signing_key::load_signer(&options.signing_key_file);
+    let key = signer.map(|signer| signer.snapshot_key());
+    Snapshots::new(
+        &options.dir,
+        Arc::clone(&environment.disk),
+        genesis.hash(),
+        key.unwrap_or_default(),
+    )
+}
+
+/// What the events come to, how many of them a snapshot stood in for, and snapshots of no use.
+fn rebuild(
+    snapshots: &Snapshots,
+    wanted: bool,
+    ground: &Ground<'_>,
+    follower: &mut dyn Follower,
+) -> Result<(State, Position, Vec<PathBuf>), OpenError> {
+    let never = AtomicBool::new(false);
+    let walk = Walk::everything(ground.store, ground.blobs, &never);
+    let (restored, mut unusable) = match wanted {
+        true => snapshots.restore(ground, follower),
+        // What is not used is not kept either: it may hold what was erased since.
+        false => (None, snapshots.files().unwrap_or_default()),
+    };
+    if let Some(state) = restored {
+        let from = state.head.position;
+        match walk.run(state, ground.expected, &mut |page| follower.follow(page)) {
+            Ok(state) => return Ok((state, from, unusable)),
+            Err(error) => {
+                tracing::warn!(%error, "behind a snapshot the ledger does not hold: from the start");
+                unusable.extend(snapshots.files().unwrap_or_default());
+                follower.reset();
+            }
+        }
+    }
+    let start = State::at_genesis(ground.genesis)?;
+    let state = walk.run(start, ground.expected, &mut |page| follower.follow(page))?;
+    Ok((state, Position::START, unusable))
 }
 
 /// The genesis in the store; `None` where the store is empty.
@@ -300,6 +369,7 @@ mod tests {
             origin: "flux.example".to_owned(),
             cache_bytes: 8 * 1024 * 1024,
             archive: None,
+            snapshots: None,
         }
     }
 

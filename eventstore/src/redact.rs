@@ -148,6 +148,8 @@ impl Committer {
         group.redacted = erasure.events;
         let poisoned = |reason: String| AppendError::Poisoned { reason };
         self.make_durable(group).map_err(poisoned)?;
+        let forgotten = self.shared.snapshots.forget_all();
+        forgotten.map_err(|e| self.poisoned_by(&format!("snapshots cannot be removed: {e}")))?;
         let unlinked = self.unlink(&erasure.files);
         unlinked.map_err(|e| self.poisoned_by(&e.to_string()))?;
         Ok(appended)
@@ -310,6 +312,12 @@ fn payload_files(store: &dyn Store, but: &[GlobalSeq]) -> Result<HashSet<BlobDig
 /// Whether the store still holds bytes that were erased.
 pub(crate) fn is_pending(store: &dyn Store) -> Result<bool, StoreError> {
     Ok(count(store, keys::REDACTIONS)? != count(store, keys::REWRITTEN)?)
+}
+
+/// Changes with everything that takes something away from the ledger. What was derived from events
+/// at another epoch may hold what is gone by now.
+pub(crate) fn epoch(store: &dyn Store) -> Result<u64, StoreError> {
+    count(store, keys::REDACTIONS)
 }
 
 /// A number in the store; zero where there is none.

@@ -76,6 +76,7 @@ impl Committer {
         let followed = self.shared.chain_mut().follow(&event);
         followed.map_err(|e| self.harmed(&e.to_string()))?;
         let new_vkey = new.vkey().to_string();
+        self.shared.snapshots.set_key(new.snapshot_key());
         self.checkpointer.signer = new;
         if let Err(e) = signing_key::settle(&path, &new_vkey, &environment) {
             // The new key lies beside the old one and the next opening puts it in its place.

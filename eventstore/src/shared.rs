@@ -30,6 +30,7 @@ use crate::keys;
 use crate::memory::Memory;
 use crate::record;
 use crate::record::Body;
+use crate::snapshot::Snapshots;
 use crate::store::Store;
 use crate::sync_times::SyncTimes;
 
@@ -42,6 +43,7 @@ pub(crate) struct Shared {
     pub(crate) genesis: Genesis,
     pub(crate) environment: Environment,
     pub(crate) blobs: BlobStore,
+    pub(crate) snapshots: Snapshots,
     pub(crate) watermark: watch::Receiver<Head>,
     pub(crate) poison: watch::Sender<Option<String>>,
     pub(crate) sync_times: Mutex<SyncTimes>,
@@ -55,11 +57,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of one thing, each of a type of its own"
+    )]
     pub(crate) fn new(
         genesis: Genesis,
         environment: Environment,
         store: Arc<dyn Store>,
         blobs: BlobStore,
+        snapshots: Snapshots,
         memory: Memory,
         chain: KeyChain,
         watermark: watch::Receiver<Head>,
@@ -68,6 +75,7 @@ impl Shared {
             genesis,
             environment,
             blobs,
+            snapshots,
             watermark,
             poison: watch::Sender::new(None),
             sync_times: Mutex::default(),

@@ -40,6 +40,9 @@ const PREFIX: &str = "PRIVATE+KEY+";
 /// A key file is a line of some three hundred bytes; anything longer is something else.
 const FILE_BYTES_MAX: u64 = 4096;
 
+/// The BLAKE3 context of the key of snapshots.
+const SNAPSHOT_CONTEXT: &str = "fluxvm ledger v1 snapshot";
+
 /// The private half, with the key that verifies what it signs.
 pub(crate) struct Signer {
     signing: SigningKey,
@@ -66,6 +69,11 @@ impl Signer {
             signature: self.signing.sign(text.as_bytes()).to_bytes().to_vec(),
         };
         SignedNote::new(text, vec![signature])
+    }
+
+    /// What snapshots are made with: whoever has this key has it, and nobody else.
+    pub(crate) fn snapshot_key(&self) -> [u8; 32] {
+        blake3::derive_key(SNAPSHOT_CONTEXT, self.signing.as_bytes())
     }
 
     /// A signature by itself.

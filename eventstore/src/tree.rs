@@ -73,15 +73,26 @@ pub(crate) fn complete(store: &dyn Store, frontier: &Frontier) -> Result<(), Ope
     if stored < size {
         backfill(store, stored, size)?;
     }
-    let found = Frontier::read(size, |index| {
-        let node = store.get(&keys::node(index)).map_err(store_failed)?;
-        node.and_then(|node| Some(TreeHash::from_bytes(node.as_ref().try_into().ok()?)))
-            .ok_or(OpenError::TreeDamaged { size })
-    })?;
+    let found = stored_frontier(store, size)?;
     match found == *frontier {
         true => Ok(()),
         false => Err(OpenError::TreeDamaged { size }),
     }
+}
+
+/// A node of the tree as it is stored. It is not to be trusted before a root was computed from it.
+pub(crate) fn stored_node(store: &dyn Store, index: u64) -> Result<TreeHash, OpenError> {
+    let node = store.get(&keys::node(index)).map_err(store_failed)?;
+    node.and_then(|node| Some(TreeHash::from_bytes(node.as_ref().try_into().ok()?)))
+        .ok_or_else(|| OpenError::Store {
+            reason: format!("node {index} of the tree is missing"),
+        })
+}
+
+/// The edge of the stored tree.
+pub(crate) fn stored_frontier(store: &dyn Store, size: Position) -> Result<Frontier, OpenError> {
+    let read = Frontier::read(size, |index| stored_node(store, index));
+    read.map_err(|_: OpenError| OpenError::TreeDamaged { size })
 }
 
 /// The largest size up to `size` whose nodes are stored.
@@ -107,11 +118,7 @@ fn last_stored(store: &dyn Store, size: Position) -> Result<Position, OpenError>
 
 fn backfill(store: &dyn Store, from: Position, to: Position) -> Result<(), OpenError> {
     tracing::info!(%from, %to, "writing nodes of the tree that an earlier release did not");
-    let mut frontier = Frontier::read(from, |index| {
-        let node = store.get(&keys::node(index)).map_err(store_failed)?;
-        node.and_then(|node| Some(TreeHash::from_bytes(node.as_ref().try_into().ok()?)))
-            .ok_or(OpenError::TreeDamaged { size: from })
-    })?;
+    let mut frontier = stored_frontier(store, from)?;
     let mut writes: Vec<Write> = Vec::new();
     for entry in store.records(from) {
         let (seq, record) = entry.map_err(store_failed)?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use chrono::DateTime;
 use chrono::Utc;
 use fluxvm_verify::StreamVersion;
+use serde::Deserialize;
 use serde::Serialize;
 
 use crate::envelope::Envelope;
@@ -15,7 +16,7 @@ use crate::ids::SessionId;
 const STREAM: &str = "ledger";
 
 /// All holds in force, by the ledger number of the event that placed them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holds {
     by_seq: BTreeMap<u64, Hold>,
     /// The version of the stream up to which this is the fold: what a decision is made on.
@@ -23,7 +24,7 @@ pub struct Holds {
 }
 
 /// A hold: nothing in its scope may be erased.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// The ledger number of the event that placed it, by which it is released.
     pub seq: u64,

@@ -7,6 +7,7 @@ use chrono::Utc;
 use fluxvm_verify::CorrelationId;
 use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::StreamVersion;
+use serde::Deserialize;
 use serde::Serialize;
 
 use crate::envelope::Envelope;
@@ -14,13 +15,13 @@ use crate::event::Event;
 use crate::event::idempotency::IdempotencyAnswered;
 
 /// All keys, by the name of their stream.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Idempotency {
     keys: BTreeMap<String, KeyState>,
 }
 
 /// One key.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KeyState {
     /// The version of its stream up to which this is the fold.
     pub version: StreamVersion,
@@ -35,7 +36,7 @@ pub struct KeyState {
     /// The stored answer.
     pub answer: Option<IdempotencyAnswered>,
     /// The request was answered, and the answer is erased.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub erased: bool,
 }
 

@@ -11,6 +11,7 @@ mod holds;
 mod idempotency;
 mod ids;
 mod sessions;
+mod snapshot;
 mod world;
 
 pub use envelope::DecodeError;
@@ -67,5 +68,6 @@ pub use sessions::Session;
 pub use sessions::SessionStatus;
 pub use sessions::Sessions;
 pub use sessions::Usage;
+pub use snapshot::FOLDS_VERSION;
 pub use world::StateDigest;
 pub use world::World;

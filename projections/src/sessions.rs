@@ -6,6 +6,7 @@ use chrono::DateTime;
 use chrono::Utc;
 use fluxvm_verify::EventId;
 use fluxvm_verify::StreamVersion;
+use serde::Deserialize;
 use serde::Serialize;
 
 use crate::envelope::Envelope;
@@ -23,14 +24,14 @@ use crate::ids::SandboxId;
 use crate::ids::SessionId;
 
 /// All sessions, in the order in which they were asked for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sessions {
     by_id: BTreeMap<SessionId, Session>,
     order: Vec<SessionId>,
 }
 
 /// One session.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// Its id.
     pub id: SessionId,
@@ -77,7 +78,7 @@ pub struct Session {
 }
 
 /// Where a session is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SessionStatus {
     /// Its sandbox is being made.
@@ -95,7 +96,7 @@ pub enum SessionStatus {
 }
 
 /// What a session used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Commands that were started.
     pub execs: u64,
@@ -104,7 +105,7 @@ pub struct Usage {
 }
 
 /// An intent whose outcome is not known yet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// The intent's ledger number.
     pub seq: u64,
@@ -117,7 +118,7 @@ pub struct Operation {
 }
 
 /// What an operation is, with what it takes to find it again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OperationKind {
     /// The session's sandbox is being made.

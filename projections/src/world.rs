@@ -4,6 +4,7 @@ use std::fmt;
 
 use fluxvm_verify::Position;
 use fluxvm_verify::RecordedEvent;
+use serde::Deserialize;
 use serde::Serialize;
 
 use crate::envelope::DecodeError;
@@ -13,7 +14,7 @@ use crate::idempotency::Idempotency;
 use crate::sessions::Sessions;
 
 /// Every projection, fed by one pass over the ledger.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct World {
     /// How many events are folded in.
     pub position: Position,
@@ -22,7 +23,7 @@ pub struct World {
     /// Idempotency keys.
     pub idempotency: Idempotency,
     /// Holds. Left out where there never was one, so that older states keep their digests.
-    #[serde(skip_serializing_if = "Holds::is_untouched")]
+    #[serde(default, skip_serializing_if = "Holds::is_untouched")]
     pub holds: Holds,
 }
 

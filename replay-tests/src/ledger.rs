@@ -62,6 +62,7 @@ pub fn open_offline(state: &Path) -> Vec<Arc<RecordedEvent>> {
         origin: String::from("offline"),
         cache_bytes: CACHE_BYTES,
         archive: None,
+        snapshots: None,
     };
     let seen: Arc<Mutex<Vec<Arc<RecordedEvent>>>> = Arc::default();
     let into = Arc::clone(&seen);

@@ -21,6 +21,7 @@ use serde::de::Error;
 
 pub(crate) use ledger::ArchivePolicy;
 pub(crate) use ledger::LedgerConfig;
+pub(crate) use ledger::VerifyAtStart;
 
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::limits::NAME_BYTES_MAX;
@@ -337,6 +338,8 @@ mod tests {
                 "[ledger]\narchive = \"a\"",
                 "[ledger]\narchive_failure = \"ignore\"",
                 "[ledger]\nwitness = \"https://w/\"",
+                "[ledger]\nverify_at_start = \"full\"",
+                "[ledger]\nverify_at_start = \"never\"",
                 "listen = ",
             ],
             expect![[r#"
@@ -358,6 +361,8 @@ mod tests {
                 ledger.archive: a is not an absolute path
                 line 2: ledger.archive_failure: unknown variant `ignore`, expected `report` or `stop`
                 ledger.witness: must be an http:// address; for TLS put a forwarder on this machine
+                ok
+                line 2: ledger.verify_at_start: unknown variant `never`, expected `tail` or `full`
                 line 1: string values must be quoted, expected literal string
             "#]],
         );

@@ -17,6 +17,7 @@ use fluxvm_commands::SystemClock;
 use fluxvm_eventstore::ArchiveFailure;
 use fluxvm_eventstore::ArchiveOptions;
 use fluxvm_eventstore::LedgerOptions;
+use fluxvm_eventstore::SnapshotOptions;
 use fluxvm_vmm::ProbeError;
 use fluxvm_vmm::Procbox;
 use fluxvm_vmm::ProcboxOptions;
@@ -31,6 +32,7 @@ use crate::auth::Authenticator;
 use crate::config::ArchivePolicy;
 use crate::config::ConfigError;
 use crate::config::LedgerConfig;
+use crate::config::VerifyAtStart;
 use crate::lifecycle::Stage;
 use crate::metrics::Metrics;
 use crate::ready;
@@ -212,6 +214,7 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         origin: origin(),
         cache_bytes: LEDGER_CACHE_BYTES,
         archive: archive(&settings.ledger),
+        snapshots: snapshots(&settings.ledger),
     };
     let options = EngineOptions {
         ledger,
@@ -228,6 +231,13 @@ fn archive(config: &LedgerConfig) -> Option<ArchiveOptions> {
     };
     let dir = config.archive.clone()?;
     Some(ArchiveOptions { dir, on_failure })
+}
+
+fn snapshots(config: &LedgerConfig) -> Option<SnapshotOptions> {
+    match config.verify_at_start {
+        VerifyAtStart::Tail => Some(SnapshotOptions::default()),
+        VerifyAtStart::Full => None,
+    }
 }
 
 /// No sandbox may see the state folder, wherever it lies: the ledger and every token are in it.

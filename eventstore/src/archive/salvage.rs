@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fluxvm_verify::Genesis;
 
@@ -12,15 +13,16 @@ use super::worker::BLOBS;
 use crate::Environment;
 use crate::Head;
 use crate::LedgerOptions;
-use crate::Observer;
 use crate::OpenError;
 use crate::append::ATTACHMENT_BYTES_MAX;
 use crate::blobs::BlobStore;
 use crate::files;
 use crate::head_file::HeadFile;
 use crate::keys;
-use crate::rebuild::rebuild;
+use crate::rebuild::Expected;
+use crate::rebuild::Walk;
 use crate::record::RECORD_BYTES_MAX;
+use crate::state::State;
 use crate::store;
 use crate::store::Store;
 use crate::store::StoreError;
@@ -104,8 +106,10 @@ pub fn rebuild_from_archive(
     let blobs = BlobStore::open(&options.blobs_dir, Arc::clone(&disk))?;
     let copied = copy_blobs(&archive.join(BLOBS), &blobs, &environment);
     let copied = copied.map_err(|e| unreadable(e.to_string()))?;
-    let mut nobody: Observer = Box::new(|_| {});
-    let rebuilt = rebuild(&*store, &blobs, &genesis, None, None, &mut nobody)?;
+    let never = AtomicBool::new(false);
+    let walk = Walk::everything(&*store, &blobs, &never);
+    let start = State::at_genesis(&genesis)?;
+    let rebuilt = walk.run(start, Expected::default(), &mut |_| {})?;
     let kept = tree::forget_beyond(&*store, rebuilt.head.position);
     kept.map_err(|e| unreadable(e.to_string()))?;
     HeadFile::create(&options.dir, rebuilt.head, &*disk)?;

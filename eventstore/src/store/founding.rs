@@ -106,6 +106,7 @@ mod tests {
             origin: "flux.example".to_owned(),
             cache_bytes: 8 * 1024 * 1024,
             archive: None,
+            snapshots: None,
         }
     }
 

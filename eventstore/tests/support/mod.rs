@@ -33,6 +33,7 @@ pub fn options(dir: &Path) -> LedgerOptions {
         origin: "flux.example/ledger".to_owned(),
         cache_bytes: 16 * 1024 * 1024,
         archive: None,
+        snapshots: None,
     }
 }
 

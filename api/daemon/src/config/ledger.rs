@@ -1,4 +1,4 @@
-//! `[ledger]`: where copies of the ledger, and of what it signed, go.
+//! `[ledger]`: where copies of the ledger, and of what it signed, go, and how it is opened.
 
 use std::path::PathBuf;
 
@@ -18,6 +18,19 @@ pub(crate) struct LedgerConfig {
     pub(crate) checkpoint_stdout: bool,
     /// An address that every signed checkpoint is posted to.
     pub(crate) witness: Option<String>,
+    /// How much of the ledger is read and checked before it is used.
+    pub(crate) verify_at_start: VerifyAtStart,
+}
+
+/// How much of the ledger is read and checked before it is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum VerifyAtStart {
+    /// What came after the newest snapshot; what was before it is checked while work goes on.
+    #[default]
+    Tail,
+    /// Every event. No snapshots are kept.
+    Full,
 }
 
 /// What it means when the archive cannot be written.

@@ -76,6 +76,7 @@ fn options(folder: &Path) -> LedgerOptions {
         origin: "bench".into(),
         cache_bytes: 32 * 1024 * 1024,
         archive: None,
+        snapshots: None,
     }
 }
 
