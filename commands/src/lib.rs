@@ -60,6 +60,7 @@ pub use error::CommandError;
 pub use gate::status_name;
 pub use idempotency::ClaimedKey;
 pub use idempotency::KeyClaim;
+pub use queries::EventPages;
 pub use request::CreateSession;
 pub use request::EventsQuery;
 pub use request::Exec;

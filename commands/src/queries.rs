@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use fluxvm_eventstore::Filter;
+use fluxvm_eventstore::Ledger;
 use fluxvm_eventstore::LedgerInfo;
 use fluxvm_eventstore::Position;
 use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::RecordedEvent;
+use fluxvm_eventstore::StreamName;
 use fluxvm_eventstore::StreamVersion;
 use fluxvm_eventstore::Subscription;
 use fluxvm_projections::Capabilities;
@@ -53,18 +55,18 @@ impl Engine {
         self.inner.book.session(caller, id)
     }
 
-    /// A session's events, in order.
+    /// A session's events up to this instant, in order, read a page at a time.
     ///
     /// # Errors
     ///
-    /// `NotFound`, `Read`.
-    pub async fn events(
+    /// `NotFound`; `Invalid` when `after` names an event that the ledger does not have yet.
+    pub fn events(
         &self,
         caller: &Caller,
         id: SessionId,
         query: EventsQuery,
-    ) -> Result<Vec<Arc<RecordedEvent>>, CommandError> {
-        events(&self.inner, caller, id, query).await
+    ) -> Result<EventPages, CommandError> {
+        events(&self.inner, caller, id, query)
     }
 
     /// A session's events as they become durable, from a point in the ledger on, without gap or repeat.
@@ -135,31 +137,123 @@ impl Engine {
     }
 }
 
-/// A session's events, read in pages off the request's thread.
-pub(crate) async fn events(
-    inner: &Arc<Inner>,
+/// See [`Engine::events`].
+pub(crate) fn events(
+    inner: &Inner,
     caller: &Caller,
     id: SessionId,
     query: EventsQuery,
-) -> Result<Vec<Arc<RecordedEvent>>, CommandError> {
-    inner.book.session(caller, id)?;
+) -> Result<EventPages, CommandError> {
+    let session = inner.book.session(caller, id)?;
     let ledger = inner.book.ledger().clone();
-    let read = tokio::task::spawn_blocking(move || {
-        let mut events = Vec::new();
-        let mut after: Option<StreamVersion> = None;
+    let until = ledger.head().position.get();
+    if query.after.is_some_and(|after| after > until) {
+        return Err(CommandError::Invalid {
+            field: "after",
+            message: "this ledger has no such event yet".to_owned(),
+        });
+    }
+    Ok(EventPages {
+        ledger,
+        id,
+        query,
+        until,
+        start: Start::Search(session.version),
+    })
+}
+
+/// The events of one session, a page in memory at a time.
+pub struct EventPages {
+    ledger: Ledger,
+    id: SessionId,
+    query: EventsQuery,
+    /// The ledger's length when they were asked for: what is appended meanwhile does not make the answer
+    /// endless.
+    until: u64,
+    start: Start,
+}
+
+/// Where the next page of a stream starts.
+#[derive(Clone, Copy)]
+enum Start {
+    /// Behind the last event that `after` excludes; the stream goes up to this version at least.
+    Search(StreamVersion),
+    /// Behind this version.
+    Behind(Option<StreamVersion>),
+}
+
+impl EventPages {
+    /// The next events, at least one, or none when all were read. Reads off the caller's thread.
+    ///
+    /// # Errors
+    ///
+    /// `Read`.
+    pub async fn next(&mut self) -> Result<Option<Vec<Arc<RecordedEvent>>>, CommandError> {
         loop {
-            let page = ledger.read_stream(&id.stream(), after, READ_PAGE)?;
+            let (ledger, stream, query, start) = (
+                self.ledger.clone(),
+                self.id.stream(),
+                self.query,
+                self.start,
+            );
+            let page = tokio::task::spawn_blocking(move || {
+                let behind = match start {
+                    Start::Behind(version) => version,
+                    Start::Search(last) => {
+                        last_excluded(&ledger, &stream, query.after.unwrap_or(0), last)?
+                    }
+                };
+                ledger.read_stream(&stream, behind, READ_PAGE)
+            });
+            let page = page
+                .await
+                .map_err(|error| CommandError::Internal(error.to_string()))??;
             let Some(last) = page.last() else {
-                return Ok::<_, ReadError>(events);
+                return Ok(None);
             };
-            after = Some(last.header.version);
-            events.extend(page.into_iter().filter(|event| wanted(event, query)));
+            self.start = Start::Behind(Some(last.header.version));
+            let is_over = last.header.seq.get() > self.until;
+            let until = self.until;
+            let wanted: Vec<_> = page
+                .into_iter()
+                .filter(|event| event.header.seq.get() <= until && wanted(event, query))
+                .collect();
+            match wanted.is_empty() {
+                false => return Ok(Some(wanted)),
+                true if is_over => return Ok(None),
+                true => {}
+            }
         }
-    });
-    let events = read
-        .await
-        .map_err(|error| CommandError::Internal(error.to_string()))??;
-    Ok(events)
+    }
+
+    /// All of them at once.
+    pub(crate) async fn all(mut self) -> Result<Vec<Arc<RecordedEvent>>, CommandError> {
+        let mut events = Vec::new();
+        while let Some(page) = self.next().await? {
+            events.extend(page);
+        }
+        Ok(events)
+    }
+}
+
+/// The version of a stream's last event that is not behind `after`. Whoever follows a long session asks
+/// for its newest events over and over: that must not read all of it each time.
+fn last_excluded(
+    ledger: &Ledger,
+    stream: &StreamName,
+    after: u64,
+    last: StreamVersion,
+) -> Result<Option<StreamVersion>, ReadError> {
+    let (mut excluded, mut unknown_until) = (0, last.get());
+    while excluded < unknown_until && after > 0 {
+        let middle = excluded + (unknown_until - excluded) / 2;
+        let page = ledger.read_stream(stream, StreamVersion::new(middle), 1)?;
+        match page.first() {
+            Some(event) if event.header.seq.get() <= after => excluded = middle + 1,
+            _ => unknown_until = middle,
+        }
+    }
+    Ok(StreamVersion::new(excluded))
 }
 
 fn wanted(event: &RecordedEvent, query: EventsQuery) -> bool {

@@ -264,6 +264,23 @@ fn c17_a_thousand_times_true_and_no_exit_code_is_missing() {
             streamed += 1;
         }
     }
+    // The listing is read in pages, and holds each event once.
+    let listed = api.events(&id);
+    let seqs: Vec<_> = listed.iter().map(|event| event["seq"].as_u64()).collect();
+    assert!(
+        seqs.is_sorted() && listed.len() == 2 + 2 * TIMES,
+        "{seqs:?}"
+    );
+    let newest = format!(
+        "{}/{id}/events?after={}",
+        fluxvm_replay_tests::SESSIONS,
+        seqs[TIMES].expect("a number")
+    );
+    let newest = api.get(&newest).expect(200);
+    assert_eq!(
+        newest["ledger"].as_array().map(Vec::as_slice),
+        listed.get(TIMES + 1..)
+    );
     micros.sort_unstable();
     let at = |percent: usize| micros[(TIMES - 1) * percent / 100];
     println!(

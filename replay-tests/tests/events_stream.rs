@@ -224,6 +224,12 @@ fn the_rules_of_the_question_are_checked() {
             .get(&format!("{SESSIONS}/{id}/events{query}"))
             .error(400);
     }
+    for path in ["events", "events/stream"] {
+        let beyond = api.get(&format!(
+            "{SESSIONS}/{id}/{path}?after=18446744073709551615"
+        ));
+        assert_eq!(beyond.error(400), "invalid_field", "{path}");
+    }
     let stream = format!("{SESSIONS}/{id}/events/stream");
     let _ = api
         .send("GET", &stream, &[("last-event-id", "abc")], &[])

@@ -40,7 +40,8 @@ pub(crate) async fn replay(
     request: Replay,
 ) -> Result<ReplayAnswer, CommandError> {
     inner.book.session(caller, source)?;
-    let events = queries::events(inner, caller, source, EventsQuery::default()).await?;
+    let events = queries::events(inner, caller, source, EventsQuery::default())?;
+    let events = events.all().await?;
     let plan = plan::plan(&events, request.since, request.until)?;
     let mut answer = ReplayAnswer {
         source,

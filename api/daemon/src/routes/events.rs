@@ -6,6 +6,8 @@ use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
 use bytes::Bytes;
+use fluxvm_commands::CommandError;
+use fluxvm_commands::EventPages;
 use fluxvm_commands::EventsQuery;
 use fluxvm_eventstore::RecordedEvent;
 
@@ -13,7 +15,6 @@ use crate::app::Admin;
 use crate::app::Ready;
 use crate::app::SessionPath;
 use crate::event_view::write_event;
-use crate::limits::CHUNK_BYTES;
 use crate::query::Parameters;
 use crate::status;
 use crate::status::ApiError;
@@ -31,56 +32,56 @@ pub(super) async fn events(
         after: parameters.position("after")?,
         since: parameters.time("since")?,
     };
-    let events = engine.events(&caller, id, query).await?;
-    let chunks = Chunks {
-        events: events.into_iter(),
-        state: ListState::Start,
+    let mut pages = engine.events(&caller, id, query)?;
+    // Whatever keeps the ledger from being read shows in the status, not in the middle of an answer.
+    let page = pages.next().await?;
+    let list = List {
+        pages,
+        state: page.map_or(State::End, State::Page),
+        is_first: true,
     };
-    let body = Body::from_stream(futures_util::stream::iter(
-        chunks.map(Ok::<_, std::convert::Infallible>),
-    ));
-    Ok(status::answer(Success::Done, JSON, body))
+    let chunks = futures_util::stream::try_unfold(list, List::next_chunk);
+    Ok(status::answer(
+        Success::Done,
+        JSON,
+        Body::from_stream(chunks),
+    ))
 }
 
-/// Writes the list in chunks, so that the JSON of a long history is never whole in memory.
-struct Chunks {
-    events: std::vec::IntoIter<Arc<RecordedEvent>>,
-    state: ListState,
+/// Writes the list a page at a time, so that a long history is never whole in memory. A page that
+/// cannot be read breaks the answer off.
+struct List {
+    pages: EventPages,
+    state: State,
+    is_first: bool,
 }
 
-#[derive(PartialEq, Eq)]
-enum ListState {
-    Start,
-    Middle,
+enum State {
+    Page(Vec<Arc<RecordedEvent>>),
+    End,
     Done,
 }
 
-impl Iterator for Chunks {
-    type Item = Bytes;
-
-    fn next(&mut self) -> Option<Bytes> {
-        if self.state == ListState::Done {
-            return None;
-        }
+impl List {
+    async fn next_chunk(mut self) -> Result<Option<(Bytes, Self)>, CommandError> {
         let mut chunk = Vec::new();
-        let mut first = self.state == ListState::Start;
-        if first {
+        if self.is_first {
             chunk.extend_from_slice(b"{\"ledger\":[");
         }
-        self.state = ListState::Middle;
-        while chunk.len() < CHUNK_BYTES {
-            let Some(event) = self.events.next() else {
-                // The contract has a list of the hypervisor's events too; this engine has no such.
-                chunk.extend_from_slice(b"],\"vm_events\":[]}");
-                self.state = ListState::Done;
-                break;
-            };
-            if !first {
-                chunk.push(b',');
+        match std::mem::replace(&mut self.state, State::Done) {
+            State::Page(events) => {
+                for event in &events {
+                    if !std::mem::take(&mut self.is_first) {
+                        chunk.push(b',');
+                    }
+                    write_event(&mut chunk, event);
+                }
+                self.state = self.pages.next().await?.map_or(State::End, State::Page);
             }
-            first = false;
-            write_event(&mut chunk, &event);
+            // The contract has a list of the hypervisor's events too; this engine has no such.
+            State::End => chunk.extend_from_slice(b"],\"vm_events\":[]}"),
+            State::Done => return Ok(None),
         }
-        Some(chunk.into())
+        Ok(Some((chunk.into(), self)))
     }
 }
