@@ -36,6 +36,8 @@ async fn measure(state: &Path) -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let engine = Procbox::new(ProcboxOptions {
         sandboxes_dir: state.join("sandboxes"),
+        layers_dir: state.join("layers"),
+        snapshots_dir: state.join("snapshots"),
         images_dir: state.join("images"),
         secrets_dir: state.join("secrets"),
         masked_paths: vec![state.to_owned()],

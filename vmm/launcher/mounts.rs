@@ -1,7 +1,7 @@
 //! The sandbox's root file system, built in the launcher's mount namespace.
 //!
 //! ```text
-//!   root  = overlay( upper: <folder>/upper, lowers: skeleton, below )
+//!   root  = overlay( upper: <folder>/upper, lowers: captured layers, skeleton, below )
 //!   below = host root:  overlay( empty, the host's / with shifted owners ), mounted as nobody
 //!           image:      the image's folder under the sandbox's owners
 //!           ordinary user: nothing; each of the host's folders is an overlay of its own instead
@@ -14,6 +14,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use fluxvm_vmm::CreateStage;
@@ -78,7 +79,9 @@ pub(crate) fn build_root(
     facts: &mut LaunchFacts,
 ) -> Result<(), Failure> {
     let skeleton = format!("../{}", request.skeleton);
-    let mut lowers = vec![skeleton.clone()];
+    let captured = captured_layers(request)?;
+    let mut lowers = captured.clone();
+    lowers.push(skeleton.clone());
     match &request.lower {
         Lower::HostRoot => {
             below_host_root(request, pid, facts)?;
@@ -95,15 +98,32 @@ pub(crate) fn build_root(
     })?;
     if let Lower::HostFolders(folders) = &request.lower {
         for (number, folder) in folders.iter().enumerate() {
-            graft(request, &skeleton, number, folder)?;
+            graft(request, &captured, &skeleton, number, folder)?;
         }
     }
     devices(facts)
 }
 
+/// Names the captured layers in the scratch file system, the uppermost first: whatever the state
+/// folder is called, a mount of the longest chain then fits into one page of options.
+fn captured_layers(request: &LaunchRequest) -> Result<Vec<String>, Failure> {
+    let mut names = Vec::new();
+    for (number, tree) in request.layers.iter().enumerate().rev() {
+        let name = format!("l{number}");
+        symlink(tree, &name).stage(CreateStage::LowerLayers, || {
+            format!("naming {}", tree.display())
+        })?;
+        names.push(name);
+    }
+    Ok(names)
+}
+
 /// Writes the host's name into the upper layer, before anything is mounted over it and without a
 /// copy up.
 fn name_host(request: &LaunchRequest) -> Result<(), Failure> {
+    if !request.name_host && request.machine_id.is_none() {
+        return Ok(());
+    }
     let what = || "writing /etc/hostname".to_owned();
     let etc = match &request.lower {
         Lower::HostFolders(folders) => folders
@@ -118,16 +138,20 @@ fn name_host(request: &LaunchRequest) -> Result<(), Failure> {
     fs::create_dir_all(&etc).stage(CreateStage::RootOverlay, what)?;
     let name = &request.hostname;
     let hosts = format!("127.0.0.1\tlocalhost {name}\n::1\tlocalhost ip6-localhost\n");
-    let files = [("hostname", format!("{name}\n")), ("hosts", hosts)];
+    let mut files = Vec::new();
+    if request.name_host {
+        files.push(("hostname", format!("{name}\n")));
+        files.push(("hosts", hosts));
+    }
+    if let Some(machine_id) = &request.machine_id {
+        files.push(("machine-id", format!("{machine_id}\n")));
+    }
     for (file, text) in &files {
         fs::write(format!("{etc}/{file}"), text).stage(CreateStage::RootOverlay, what)?;
     }
     if let Users::Shifted { base, .. } = request.users {
-        for path in [
-            etc.clone(),
-            format!("{etc}/hostname"),
-            format!("{etc}/hosts"),
-        ] {
+        let written = files.iter().map(|(file, _)| format!("{etc}/{file}"));
+        for path in std::iter::once(etc.clone()).chain(written) {
             chown(
                 path.as_str(),
                 Some(Uid::from_raw(base)),
@@ -250,6 +274,7 @@ fn shift(
 /// One of the host's folders for an ordinary user: an overlay of its own at the same place.
 fn graft(
     request: &LaunchRequest,
+    captured: &[String],
     skeleton: &str,
     number: usize,
     folder: &Path,
@@ -268,7 +293,11 @@ fn graft(
     }
     let attributes = fs::metadata(folder).stage(CreateStage::LowerLayers, what)?;
     fs::set_permissions(&upper, attributes.permissions()).stage(CreateStage::LowerLayers, what)?;
-    let lowers = [format!("{skeleton}/{relative}"), format!("/{relative}")];
+    let captured = captured.iter().map(|layer| format!("{layer}/{relative}"));
+    let mut lowers: Vec<String> = captured
+        .filter(|path| fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()))
+        .collect();
+    lowers.extend([format!("{skeleton}/{relative}"), format!("/{relative}")]);
     overlay(request, &target, &lowers, &upper, &work).stage(CreateStage::LowerLayers, what)
 }
 

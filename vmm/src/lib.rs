@@ -12,6 +12,7 @@
 mod backend;
 mod capabilities;
 mod error;
+mod layers;
 pub mod procbox;
 mod snapshot;
 mod spec;

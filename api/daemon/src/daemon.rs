@@ -191,6 +191,8 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
     let root = state.root();
     let options = ProcboxOptions {
         sandboxes_dir: root.join("sandboxes"),
+        layers_dir: root.join("layers"),
+        snapshots_dir: root.join("snapshots"),
         images_dir: settings
             .images_dir
             .clone()

@@ -34,12 +34,15 @@ pub(super) enum Controller {
     Pids,
     /// Processor time limit.
     Cpu,
+    /// Standing still.
+    Freezer,
 }
 
-const CONTROLLERS: [(Controller, &str); 3] = [
+const CONTROLLERS: [(Controller, &str); 4] = [
     (Controller::Memory, "memory"),
     (Controller::Pids, "pids"),
     (Controller::Cpu, "cpu"),
+    (Controller::Freezer, "freezer"),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +72,10 @@ impl Cgroups {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let (mounts, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
-        for mount in mounts.lines().filter_map(Mount::parse) {
+        let mut mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
+        // What is frozen in version 2 can still be killed.
+        mounts.sort_by_key(|mount| mount.version == Version::One);
+        for mount in mounts {
             let known = |c: &Controller| hierarchies.iter().any(|h| h.controllers.contains(c));
             let Some(mut hierarchy) = mount.usable(&own) else {
                 continue;
@@ -224,7 +230,10 @@ impl Mount {
         if !writable_folder(&parent) {
             return None;
         }
-        for (_, name) in CONTROLLERS {
+        let distributed = CONTROLLERS
+            .iter()
+            .filter(|(c, _)| *c != Controller::Freezer);
+        for (_, name) in distributed {
             for folder in [top, parent.as_path()] {
                 let _ = fs::write(folder.join("cgroup.subtree_control"), format!("+{name}"));
             }
@@ -232,7 +241,11 @@ impl Mount {
         let handed = fs::read_to_string(parent.join("cgroup.subtree_control")).ok()?;
         let handed: BTreeSet<&str> = handed.split_whitespace().collect();
         let named = CONTROLLERS.iter().filter(|(_, name)| handed.contains(name));
-        let controllers: BTreeSet<_> = named.map(|(controller, _)| *controller).collect();
+        let mut controllers: BTreeSet<_> = named.map(|(controller, _)| *controller).collect();
+        // Each group of version 2 has it; it is not handed down.
+        if parent.join("cgroup.freeze").exists() {
+            controllers.insert(Controller::Freezer);
+        }
         (!controllers.is_empty()).then_some(Hierarchy {
             version: Version::Two,
             parent,

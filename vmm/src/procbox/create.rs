@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,6 +16,7 @@ use super::remove::Remains;
 use super::tree::remove_tree;
 use super::wire::{LISTEN_FD, LaunchFacts, LaunchRequest, Lower, Users};
 use crate::error::{CreateError, CreateFault, CreateStage};
+use crate::layers::{Chain, Entry, LayerRef};
 use crate::spec::SandboxSpec;
 
 /// How long a fresh guest daemon may take to accept its token. It takes a millisecond; a host that
@@ -40,6 +40,34 @@ const GUEST_ENV: [(&str, &str); 3] = [
         "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     ),
 ];
+
+/// What a sandbox is made on.
+pub(super) struct Basis {
+    pub(super) skeleton: String,
+    pub(super) lower: Lower,
+    /// Captured layers between the skeleton and the upper, the lowest first.
+    pub(super) layers: Vec<LayerRef>,
+    /// The root folder's own attributes, where they were captured.
+    pub(super) root: Option<Entry>,
+    /// `/etc/hostname` and `/etc/hosts` are written.
+    pub(super) name_host: bool,
+    /// What `/etc/machine-id` is to say, where it is to be another one.
+    pub(super) machine_id: Option<String>,
+}
+
+impl Basis {
+    /// Nothing but an image.
+    pub(super) fn image((skeleton, lower): (String, Lower)) -> Self {
+        Self {
+            skeleton,
+            lower,
+            layers: Vec::new(),
+            root: None,
+            name_host: true,
+            machine_id: None,
+        }
+    }
+}
 
 /// A sandbox whose guest daemon was started. Unless it is kept, dropping it removes everything.
 pub(super) struct HalfMade {
@@ -104,7 +132,7 @@ pub(super) struct Started {
     half_made: HalfMade,
     pub(super) process: Arc<Process>,
     client: AgentdClient,
-    cgroups: Vec<PathBuf>,
+    record: Record,
     facts: LaunchFacts,
     token: AgentToken,
     launch: Launch,
@@ -115,7 +143,7 @@ pub(super) struct Started {
 pub(super) fn start(
     engine: &Engine,
     spec: &SandboxSpec,
-    (skeleton, lower): (String, Lower),
+    basis: Basis,
     trial: bool,
 ) -> Result<Started, CreateError> {
     let remains = engine.remains(&spec.id);
@@ -131,7 +159,7 @@ pub(super) fn start(
             _ => os(CreateStage::Folder, "making the sandbox's folder", error),
         })?;
     let mut half_made = HalfMade::new(remains);
-    match start_in_folder(engine, spec, skeleton, lower, trial, &mut half_made) {
+    match start_in_folder(engine, spec, basis, trial, &mut half_made) {
         Ok(parts) => Ok(parts.with(half_made)),
         Err(error) => {
             half_made.remove_now();
@@ -143,7 +171,7 @@ pub(super) fn start(
 struct Parts {
     process: Arc<Process>,
     client: AgentdClient,
-    cgroups: Vec<PathBuf>,
+    record: Record,
     facts: LaunchFacts,
     token: AgentToken,
     launch: Launch,
@@ -154,7 +182,7 @@ impl Parts {
         let Self {
             process,
             client,
-            cgroups,
+            record,
             facts,
             token,
             launch,
@@ -163,7 +191,7 @@ impl Parts {
             half_made,
             process,
             client,
-            cgroups,
+            record,
             facts,
             token,
             launch,
@@ -174,15 +202,13 @@ impl Parts {
 fn start_in_folder(
     engine: &Engine,
     spec: &SandboxSpec,
-    skeleton: String,
-    lower: Lower,
+    basis: Basis,
     trial: bool,
     half_made: &mut HalfMade,
 ) -> Result<Parts, CreateError> {
     let folder = engine.folder(&spec.id);
     let in_folder = |what: &'static str| move |error| os(CreateStage::Folder, what, error);
-    let mut record =
-        record(engine, spec, &skeleton, &lower).map_err(in_folder("reading the boot's id"))?;
+    let mut record = record(engine, spec, &basis).map_err(in_folder("reading the boot's id"))?;
     record
         .write_first(&folder.path)
         .map_err(in_folder("writing its record"))?;
@@ -194,10 +220,10 @@ fn start_in_folder(
         .create(spec)
         .map_err(|(what, error)| os(CreateStage::Cgroup, what, error))?;
     folder
-        .create_layers(engine.users)
+        .create_layers(engine.users, basis.root.as_ref())
         .map_err(in_folder("making its layers"))?;
     let listener: UnixListener = folder.listen().map_err(in_folder("binding its socket"))?;
-    let request = request(engine, spec, &record, lower, trial);
+    let request = request(engine, spec, &record, basis, trial);
     launch.request(&request, &listener, &log)?;
     let token = folder
         .create_token()
@@ -224,19 +250,14 @@ fn start_in_folder(
     Ok(Parts {
         process,
         client,
-        cgroups: record.cgroups,
+        record,
         facts,
         token,
         launch,
     })
 }
 
-fn record(
-    engine: &Engine,
-    spec: &SandboxSpec,
-    skeleton: &str,
-    lower: &Lower,
-) -> io::Result<Record> {
+fn record(engine: &Engine, spec: &SandboxSpec, basis: &Basis) -> io::Result<Record> {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
@@ -248,14 +269,20 @@ fn record(
             Users::Shifted { base, .. } => Some(base),
             Users::Single { .. } => None,
         },
-        skeleton: skeleton.to_owned(),
-        grafts: match lower {
+        skeleton: basis.skeleton.clone(),
+        grafts: match &basis.lower {
             Lower::HostFolders(folders) => folders.clone(),
             Lower::HostRoot | Lower::Image(_) => Vec::new(),
         },
         cgroups: engine.cgroups.folders(&spec.id),
         boot_id: boot_id()?,
         created_at_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        hostname: spec.hostname.clone(),
+        mounted: basis.layers.iter().map(|layer| layer.id).collect(),
+        chain: Chain {
+            base: basis.layers.clone(),
+            own: Vec::new(),
+        },
         process: None,
     })
 }
@@ -264,13 +291,16 @@ fn request(
     engine: &Engine,
     spec: &SandboxSpec,
     record: &Record,
-    lower: Lower,
+    basis: Basis,
     trial: bool,
 ) -> LaunchRequest {
     LaunchRequest {
         folder: engine.folder(&spec.id).path,
-        skeleton: record.skeleton.clone(),
-        lower,
+        skeleton: basis.skeleton,
+        lower: basis.lower,
+        layers: engine.trees(&basis.layers),
+        name_host: basis.name_host,
+        machine_id: basis.machine_id,
         users: engine.users,
         cgroup_procs: record
             .cgroups
@@ -350,12 +380,12 @@ impl Started {
     }
 
     /// Lets go of what only creation needed; the sandbox stays.
-    pub(super) fn keep(self) -> (Arc<Process>, AgentdClient, Vec<PathBuf>) {
+    pub(super) fn keep(self) -> (Arc<Process>, AgentdClient, Record) {
         let Self {
             half_made,
             process,
             client,
-            cgroups,
+            record,
             launch,
             ..
         } = self;
@@ -367,7 +397,7 @@ impl Started {
             drop(launch);
             orphan.reap();
         }));
-        (process, client, cgroups)
+        (process, client, record)
     }
 
     /// What the launcher had to do without.

@@ -5,26 +5,25 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 use super::cgroup::Cgroups;
 use super::claims::capabilities;
-use super::create;
 use super::folder::{Folder, agents_dir, private_folder};
 use super::host_view::{FolderPlan, hidden_paths, plan_folders};
 use super::launch::os;
 use super::options::ProcboxOptions;
 use super::process::Process;
-use super::record::Record;
-use super::remove::{Remains, left_in_trash};
+use super::remove::Remains;
 use super::skeleton::{self, Below};
-use super::tree::remove_tree;
-use super::wire::{LaunchFacts, Lower, MOUNT_POINT, Users};
+use super::standing::Shared;
+use super::wire::{Lower, MOUNT_POINT, Users};
 use crate::capabilities::Capabilities;
 use crate::error::{CreateError, CreateFault, CreateStage, ProbeError, means_out_of_space};
-use crate::spec::{ImageRef, SandboxId, SandboxSpec};
+use crate::layers::{LayerRef, Store, TREE};
+use crate::spec::{ImageRef, SandboxId};
 
 /// The shared part of a [`Procbox`](super::Procbox) and its sandboxes.
 pub(super) struct Engine {
@@ -32,12 +31,18 @@ pub(super) struct Engine {
     pub(super) users: Users,
     pub(super) cgroups: Cgroups,
     pub(super) capabilities: Capabilities,
-    image_skeleton: String,
-    host_skeleton: String,
-    plan: Option<FolderPlan>,
+    pub(super) image_skeleton: String,
+    pub(super) host_skeleton: String,
+    pub(super) plan: Option<FolderPlan>,
     /// Why the host's root cannot be taken here.
-    no_host_root: Option<String>,
+    pub(super) no_host_root: Option<String>,
+    /// A trial sandbox was made.
+    pub(super) tried: bool,
     live: Mutex<HashMap<SandboxId, Weak<Process>>>,
+    pub(super) store: Arc<Store>,
+    /// Why no snapshots can be taken here.
+    pub(super) no_snapshots: Option<String>,
+    standing: Mutex<HashMap<SandboxId, Shared>>,
 }
 
 impl Engine {
@@ -49,6 +54,8 @@ impl Engine {
         access(&options.launcher, AccessFlags::X_OK)
             .map_err(|errno| program("the launcher", &options.launcher, errno.into()))?;
         options.sandboxes_dir = usable_folder(&options.sandboxes_dir)?;
+        options.layers_dir = usable_folder(&options.layers_dir)?;
+        options.snapshots_dir = usable_folder(&options.snapshots_dir)?;
         options.images_dir = usable_folder(&options.images_dir)?;
         options.secrets_dir = usable_folder(&options.secrets_dir)?;
         usable_folder(&agents_dir(&options.secrets_dir))?;
@@ -71,6 +78,8 @@ impl Engine {
         masked.extend(
             [
                 &options.sandboxes_dir,
+                &options.layers_dir,
+                &options.snapshots_dir,
                 &options.images_dir,
                 &options.secrets_dir,
             ]
@@ -92,6 +101,11 @@ impl Engine {
         let cgroups = Cgroups::detect();
         let capabilities = capabilities(users, &cgroups);
         let live = Mutex::default();
+        let store = Store::open(options.layers_dir.clone(), options.snapshots_dir.clone());
+        let store = store.map_err(|source| ProbeError::Folder {
+            path: options.snapshots_dir.clone(),
+            source,
+        })?;
         let mut engine = Self {
             options,
             users,
@@ -101,93 +115,16 @@ impl Engine {
             host_skeleton,
             plan,
             no_host_root: None,
+            tried: false,
             live,
+            store: Arc::new(store),
+            no_snapshots: None,
+            standing: Mutex::default(),
         };
         engine.sweep();
         engine.prove()?;
+        engine.prove_snapshots();
         Ok(engine)
-    }
-
-    /// Makes a trial sandbox and writes down what it had to do without. A full disk is written down
-    /// too: whoever has to delete something needs a daemon for it.
-    fn prove(&mut self) -> Result<(), ProbeError> {
-        let host_root = match self.trial(self.host_root()) {
-            Ok(facts) => {
-                self.note(&facts);
-                return Ok(());
-            }
-            Err(error) if error.is_out_of_space() => {
-                self.note_no_space(&error);
-                return Ok(());
-            }
-            Err(error) => error,
-        };
-        // Without the host's root, images may still do: this host is then good for those. The
-        // images folder is an image enough to try.
-        let lower = Lower::Image(self.options.images_dir.clone());
-        let image = self.trial(Ok((self.image_skeleton.clone(), lower)));
-        if matches!(&image, Err(error) if !error.is_out_of_space()) {
-            return Err(ProbeError::Trial(host_root));
-        }
-        self.capabilities.host_root_writable = false;
-        self.capabilities
-            .degraded
-            .push(format!("only named images can be used: {host_root}"));
-        self.no_host_root = Some(host_root.to_string());
-        match image {
-            Ok(facts) => self.note(&facts),
-            Err(error) => self.note_no_space(&error),
-        }
-        Ok(())
-    }
-
-    /// What was not tried is not claimed.
-    fn note_no_space(&mut self, error: &CreateError) {
-        tracing::warn!(%error, "no trial sandbox could be made: going on without");
-        self.capabilities.host_root_writable = false;
-        self.capabilities.degraded.push(format!(
-            "the trial sandbox could not be made: no space ({error}); delete sessions or free space"
-        ));
-    }
-
-    fn trial(
-        &self,
-        lower: Result<(String, Lower), CreateError>,
-    ) -> Result<LaunchFacts, CreateError> {
-        let spec = SandboxSpec::new(SandboxId::random());
-        let started = create::start(self, &spec, self.with_skeleton(lower?)?, true)?;
-        let facts = started.facts().clone();
-        started.discard();
-        Ok(facts)
-    }
-
-    fn note(&mut self, facts: &LaunchFacts) {
-        let degraded = &mut self.capabilities.degraded;
-        if let Some(why) = &facts.owners_not_shifted {
-            self.capabilities.host_root_writable = false;
-            degraded.push(format!(
-                "files from below belong to nobody inside and cannot be changed ({why})"
-            ));
-        }
-        if let Some(why) = &facts.no_sysfs {
-            degraded.push(format!("/sys is empty inside ({why})"));
-        }
-        if !facts.missing_devices.is_empty() {
-            degraded.push(format!(
-                "missing inside: {}",
-                facts.missing_devices.join(", ")
-            ));
-        }
-        if let Some(left_out) = self
-            .plan
-            .as_ref()
-            .map(|plan| plan.left_out)
-            .filter(|n| *n > 0)
-        {
-            degraded.push(format!(
-                "{left_out} of the host's folders are not seen inside"
-            ));
-        }
     }
 
     /// The skeleton and the lower file system of an image.
@@ -196,7 +133,10 @@ impl Engine {
     }
 
     /// Refuses a skeleton for which there was no space when this engine was opened.
-    fn with_skeleton(&self, parts: (String, Lower)) -> Result<(String, Lower), CreateError> {
+    pub(super) fn with_skeleton(
+        &self,
+        parts: (String, Lower),
+    ) -> Result<(String, Lower), CreateError> {
         if self.options.sandboxes_dir.join(&parts.0).is_dir() {
             return Ok(parts);
         }
@@ -224,7 +164,7 @@ impl Engine {
         })
     }
 
-    fn host_root(&self) -> Result<(String, Lower), CreateError> {
+    pub(super) fn host_root(&self) -> Result<(String, Lower), CreateError> {
         if let Some(why) = &self.no_host_root {
             let source = io::Error::new(io::ErrorKind::Unsupported, why.clone());
             return Err(os(
@@ -238,6 +178,16 @@ impl Engine {
             None => Lower::HostRoot,
         };
         Ok((self.host_skeleton.clone(), lower))
+    }
+
+    /// The trees of layers.
+    pub(super) fn trees(&self, layers: &[LayerRef]) -> Vec<PathBuf> {
+        let tree = |layer: &LayerRef| self.store.layer_dir(layer.id).join(TREE);
+        layers.iter().map(tree).collect()
+    }
+
+    pub(super) fn standing(&self) -> MutexGuard<'_, HashMap<SandboxId, Shared>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn folder(&self, id: &SandboxId) -> Folder {
@@ -280,49 +230,6 @@ impl Engine {
             );
         }
         Ok(found.into_iter().collect())
-    }
-
-    /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on. The
-    /// files go in the background: there may be many.
-    fn sweep(&self) {
-        let dir = &self.options.sandboxes_dir;
-        let left = left_in_trash(dir).and_then(|mut left| {
-            left.extend(self.unused_skeletons(dir)?);
-            Ok(left)
-        });
-        let swept =
-            left.and_then(|left| {
-                let work = move || left.iter().try_for_each(|path| remove_tree(path));
-                std::thread::Builder::new().name("fluxvm-sweep".to_owned()).spawn(move || {
-                if let Err(error) = work() {
-                    tracing::warn!(%error, "leftovers of sandboxes could not be removed yet");
-                }
-            })
-            });
-        if let Err(error) = swept {
-            tracing::warn!(%error, "leftovers of sandboxes could not be looked for");
-        }
-    }
-
-    fn unused_skeletons(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
-        let mut unused = Vec::new();
-        let mut used = BTreeSet::from([self.image_skeleton.clone(), self.host_skeleton.clone()]);
-        for id in self.list()? {
-            match Record::read(&self.folder(&id).path) {
-                Ok(Some(record)) => drop(used.insert(record.skeleton)),
-                Ok(None) => {}
-                // Something may stand on any of them.
-                Err(_) => return Ok(unused),
-            }
-        }
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with(skeleton::PREFIX) && !used.contains(&name) {
-                unused.push(entry.path());
-            }
-        }
-        Ok(unused)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use agentd_client::AgentToken;
 
 use super::skeleton::give_to_root;
 use super::wire::{GRAFTS, UPPER, Users, WORK};
+use crate::layers::Entry;
 use crate::spec::SandboxId;
 
 const SOCKET: &str = "agentd.sock";
@@ -46,7 +47,7 @@ impl Folder {
     }
 
     /// Makes what an overlay needs.
-    pub(super) fn create_layers(&self, users: Users) -> io::Result<()> {
+    pub(super) fn create_layers(&self, users: Users, root: Option<&Entry>) -> io::Result<()> {
         if matches!(users, Users::Single { .. }) {
             private_folder(&self.path.join(GRAFTS))?;
         }
@@ -56,6 +57,13 @@ impl Folder {
             private_folder(&place)?;
             fs::set_permissions(&place, fs::Permissions::from_mode(0o755))?;
             give_to_root(&place, users)?;
+        }
+        if let Some(root) = root {
+            let place = self.path.join(UPPER);
+            if matches!(users, Users::Shifted { .. }) {
+                chown(&place, Some(root.uid), Some(root.gid))?;
+            }
+            fs::set_permissions(&place, fs::Permissions::from_mode(root.mode))?;
         }
         Ok(())
     }

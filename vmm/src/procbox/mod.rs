@@ -18,21 +18,30 @@
 //! **Why a launcher.** Namespaces are made by a small program with one thread ([`wire`] is its
 //! dialogue). The daemon never forks itself, mounts nothing and changes no credentials.
 
+mod below;
 mod cgroup;
+mod checkpoint;
 mod claims;
 mod create;
 mod engine;
 mod folder;
+mod freeze;
 mod host_view;
 mod launch;
+mod members;
 mod options;
 mod process;
+mod prove;
 mod record;
 mod remove;
+mod revive;
 mod sandbox;
 mod skeleton;
+mod standing;
+mod sweep;
 mod sys;
 mod tree;
+mod view;
 pub mod wire;
 
 use std::fmt;
@@ -45,6 +54,7 @@ use async_trait::async_trait;
 
 pub use options::{ProcboxOptions, UID_BASE_DEFAULT, UID_COUNT_DEFAULT};
 pub use sys::become_subreaper;
+pub(crate) use tree::remove_tree;
 
 use crate::backend::{Backend, Removal, Sandbox};
 use crate::capabilities::Capabilities;
@@ -52,11 +62,16 @@ use crate::error::{
     AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError, ReviveError,
     SnapshotError,
 };
-use crate::snapshot::{Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId};
+use crate::layers::os;
+use crate::snapshot::{
+    Identity, ManifestEntry, ManifestQuery, RevivalReport, Revived, Snapshot, SnapshotId,
+};
 use crate::spec::{GuestPath, SandboxId, SandboxSpec};
+use create::{Basis, Started};
 use engine::Engine;
 use process::Process;
 use record::Record;
+use revive::Prepared;
 use sandbox::ProcboxSandbox;
 
 /// How long a sandbox that is being taken over may take to say that it is well.
@@ -90,6 +105,36 @@ impl Procbox {
         })
     }
 
+    /// Gives a started guest daemon its token, and hands its sandbox out.
+    async fn finish(
+        &self,
+        started: Started,
+        spec: &SandboxSpec,
+    ) -> Result<Arc<dyn Sandbox>, CreateError> {
+        let watched = Arc::clone(&started.process).watch();
+        let bootstrapped = match watched {
+            Ok(()) => started.bootstrap(spec).await,
+            Err(error) => Err(launch::os(
+                CreateStage::Bootstrap,
+                "watching its process",
+                error,
+            )),
+        };
+        if let Err(error) = bootstrapped {
+            blocking(move || started.discard()).await.map_err(lost)?;
+            return Err(error);
+        }
+        let (process, client, record) = started.keep();
+        self.engine.hold(spec.id, &process);
+        self.engine.stands(&record);
+        let held = Held {
+            process,
+            client,
+            cgroups: record.cgroups,
+        };
+        Ok(self.sandbox(spec.id, held))
+    }
+
     fn sandbox(&self, id: SandboxId, held: Held) -> Arc<dyn Sandbox> {
         Arc::new(ProcboxSandbox::new(id, held, Arc::clone(&self.engine)))
     }
@@ -113,41 +158,15 @@ impl Backend for Procbox {
     }
 
     async fn create(&self, spec: SandboxSpec) -> Result<Arc<dyn Sandbox>, CreateError> {
-        let id = spec.id;
         let engine = Arc::clone(&self.engine);
         let asked = spec.clone();
         let started = blocking(move || {
-            asked.validate().map_err(|error| CreateError {
-                stage: CreateStage::Spec,
-                source: CreateFault::Spec(error),
-                hint: None,
-            })?;
-            create::start(&engine, &asked, engine.lower(&asked.image)?, false)
+            valid(&asked)?;
+            let basis = Basis::image(engine.lower(&asked.image)?);
+            create::start(&engine, &asked, basis, false)
         });
         let started = started.await.map_err(lost)??;
-        let watched = Arc::clone(&started.process).watch();
-        let bootstrapped = match watched {
-            Ok(()) => started.bootstrap(&spec).await,
-            Err(error) => Err(launch::os(
-                CreateStage::Bootstrap,
-                "watching its process",
-                error,
-            )),
-        };
-        if let Err(error) = bootstrapped {
-            blocking(move || started.discard()).await.map_err(lost)?;
-            return Err(error);
-        }
-        let (process, client, cgroups) = started.keep();
-        self.engine.hold(id, &process);
-        Ok(self.sandbox(
-            id,
-            Held {
-                process,
-                client,
-                cgroups,
-            },
-        ))
+        self.finish(started, &spec).await
     }
 
     async fn adopt(&self, id: &SandboxId) -> Result<Arc<dyn Sandbox>, AdoptError> {
@@ -182,32 +201,87 @@ impl Backend for Procbox {
 
     async fn revive(
         &self,
-        _spec: SandboxSpec,
+        spec: SandboxSpec,
         snapshot: &Snapshot,
-        _identity: Identity,
+        identity: Identity,
     ) -> Result<Revived, ReviveError> {
-        Err(SnapshotError::Missing(snapshot.id).into())
+        let (engine, asked, of) = (Arc::clone(&self.engine), spec.clone(), snapshot.clone());
+        let prepared = blocking(move || {
+            valid(&asked)?;
+            revive::prepare(&engine, &asked, &of, identity)
+        });
+        let prepared = prepared.await.map_err(lost)??;
+        let Prepared { basis, record, pin } = prepared;
+        let engine = Arc::clone(&self.engine);
+        // The content is looked at while the sandbox is being made. Nothing of the sandbox runs
+        // anything but its guest daemon before both are done.
+        let verified = tokio::task::spawn_blocking(move || {
+            let verified = revive::verify(&engine, &record);
+            drop(pin);
+            verified
+        });
+        let (engine, asked) = (Arc::clone(&self.engine), spec.clone());
+        let held = engine
+            .store
+            .pin(basis.layers.iter().map(|layer| layer.id).collect());
+        let started = blocking(move || create::start(&engine, &asked, basis, false)).await;
+        let started = started.map_err(lost)?;
+        let verified = verified.await.map_err(io::Error::other).map_err(lost)?;
+        if let Err(error) = verified {
+            if let Ok(started) = started {
+                blocking(move || started.discard()).await.map_err(lost)?;
+            }
+            return Err(error.into());
+        }
+        let sandbox = self.finish(started?, &spec).await?;
+        drop(held);
+        let renewed = identity != Identity::Keep;
+        Ok(Revived {
+            sandbox,
+            report: RevivalReport {
+                identity_renewed: renewed,
+                ..RevivalReport::default()
+            },
+        })
     }
 
     async fn snapshots(&self) -> io::Result<Vec<SnapshotId>> {
-        Ok(Vec::new())
+        let engine = Arc::clone(&self.engine);
+        blocking(move || engine.store.list()).await?
     }
 
-    async fn remove_snapshot(&self, _id: &SnapshotId) -> Result<bool, SnapshotError> {
-        Ok(false)
+    async fn remove_snapshot(&self, id: &SnapshotId) -> Result<bool, SnapshotError> {
+        let (engine, id) = (Arc::clone(&self.engine), *id);
+        let removed = blocking(move || engine.store.remove_snapshot(&id)).await;
+        let removed = removed.and_then(|removed| removed);
+        removed.map_err(os(|| format!("removing snapshot {id}")))
     }
 
     async fn manifest(&self, query: ManifestQuery) -> Result<Vec<ManifestEntry>, SnapshotError> {
-        Err(SnapshotError::Missing(query.snapshot))
+        let engine = Arc::clone(&self.engine);
+        let listed = blocking(move || view::manifest(&engine, &query)).await;
+        listed.map_err(os(|| "waiting for the list".to_owned()))?
     }
 
     async fn open_file(
         &self,
         snapshot: &SnapshotId,
-        _path: &GuestPath,
+        path: &GuestPath,
     ) -> Result<tokio::fs::File, SnapshotError> {
-        Err(SnapshotError::Missing(*snapshot))
+        let (engine, id, path) = (Arc::clone(&self.engine), *snapshot, path.clone());
+        let opened = blocking(move || view::open_file(&engine, &id, &path)).await;
+        let file = opened.map_err(os(|| "waiting for the file".to_owned()))??;
+        Ok(tokio::fs::File::from_std(file))
     }
+}
+
+/// Refuses a specification that no engine could honour.
+fn valid(spec: &SandboxSpec) -> Result<(), CreateError> {
+    spec.validate().map_err(|error| CreateError {
+        stage: CreateStage::Spec,
+        source: CreateFault::Spec(error),
+        hint: None,
+    })
 }
 
 /// Removes a sandbox; its files go in the background, out of sight already.
@@ -220,6 +294,7 @@ async fn remove(engine: &Arc<Engine>, id: SandboxId) -> Result<Removal, RemoveEr
         source,
     };
     let (removal, trash) = removed.map_err(failed)??;
+    engine.fell(&id);
     if let Some(trash) = trash {
         drop(tokio::task::spawn_blocking(move || {
             if let Err(error) = tree::remove_tree(&trash) {
@@ -262,6 +337,14 @@ fn find(engine: &Engine, id: &SandboxId) -> Result<(Held, bool), AdoptError> {
     if !process.alive() {
         let detail = format!("process {} has ended", named.pid);
         return Err(AdoptError::Dead { id, detail });
+    }
+    // A daemon that ended during a capture left it standing still.
+    if fresh {
+        let thawed = freeze::thaw(&record.cgroups);
+        thawed.map_err(|source| AdoptError::Io { id, source })?;
+    }
+    if engine.standing_of(&id).is_none() {
+        engine.stands(&record);
     }
     let client = AgentdClient::new(Arc::new(UnixConnector::new(folder.socket())), token);
     Ok((

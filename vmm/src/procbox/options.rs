@@ -14,6 +14,11 @@ pub const UID_COUNT_DEFAULT: u32 = 65_536;
 pub struct ProcboxOptions {
     /// One folder per sandbox.
     pub sandboxes_dir: PathBuf,
+    /// One folder per captured layer. It lies on the file system of `sandboxes_dir`, or copies are
+    /// slower.
+    pub layers_dir: PathBuf,
+    /// One folder per snapshot.
+    pub snapshots_dir: PathBuf,
     /// One folder per image, with its root file system in `rootfs`.
     pub images_dir: PathBuf,
     /// Holds `agents/<sandbox id>`: the tokens.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::layers::{Chain, LayerId};
 use crate::spec::{ImageRef, SandboxId};
 
 /// The record's file name.
@@ -32,6 +33,15 @@ pub(super) struct Record {
     /// The boot in which it was made: no process outlives one.
     pub(super) boot_id: String,
     pub(super) created_at_unix_ms: u64,
+    /// The host name inside.
+    #[serde(default)]
+    pub(super) hostname: String,
+    /// Layers that are mounted below the upper one.
+    #[serde(default)]
+    pub(super) mounted: Vec<LayerId>,
+    /// Layers on which the next capture stands.
+    #[serde(default)]
+    pub(super) chain: Chain,
     /// Written before the first process may run anything.
     pub(super) process: Option<ProcessRecord>,
 }
@@ -46,6 +56,12 @@ pub(super) struct ProcessRecord {
 impl Record {
     pub(super) const fn format() -> u32 {
         FORMAT
+    }
+
+    /// Every layer that must not go while this sandbox exists.
+    pub(super) fn layers(&self) -> Vec<LayerId> {
+        let chain = self.chain.all().into_iter().map(|layer| layer.id);
+        self.mounted.iter().copied().chain(chain).collect()
     }
 
     /// Writes the first record: there is none that it could damage, and nothing runs yet.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::cgroup;
 use super::folder::{Folder, TRASH_PREFIX};
+use super::freeze;
 use super::process::Process;
 use super::record::Record;
 use crate::backend::Removal;
@@ -36,9 +37,13 @@ impl Remains {
             Err(_) if !self.cgroups.is_empty() || self.process.is_some() => None,
             Err(error) => return Err(self.error("reading its record", error)),
         };
-        let was_running = self.end_process(record.as_ref())?;
         let mut groups = self.cgroups.clone();
-        groups.extend(record.into_iter().flat_map(|record| record.cgroups));
+        groups.extend(record.iter().flat_map(|record| record.cgroups.clone()));
+        // What stands still in a group of version 1 cannot be ended.
+        if let Err(error) = freeze::thaw(&groups) {
+            tracing::debug!(%error, id = %self.id, "its groups cannot be let run");
+        }
+        let was_running = self.end_process(record.as_ref())?;
         groups.sort();
         groups.dedup();
         cgroup::remove(&groups)

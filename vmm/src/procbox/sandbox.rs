@@ -10,9 +10,11 @@ use async_trait::async_trait;
 use super::cgroup;
 use super::engine::Engine;
 use super::process::Process;
-use super::{Held, remove};
+use super::record::Record;
+use super::{Held, blocking, checkpoint, remove};
 use crate::backend::{ExitReason, Inspection, Removal, Sandbox};
 use crate::error::{RemoveError, SnapshotError};
+use crate::layers::os;
 use crate::snapshot::{Snapshot, SnapshotSpec};
 use crate::spec::SandboxId;
 
@@ -75,10 +77,21 @@ impl Sandbox for ProcboxSandbox {
         self.process.exited().await
     }
 
-    async fn checkpoint(&self, _spec: SnapshotSpec) -> Result<Snapshot, SnapshotError> {
-        Err(SnapshotError::Unsupported(
-            "procbox has no layers yet".to_owned(),
-        ))
+    async fn checkpoint(&self, spec: SnapshotSpec) -> Result<Snapshot, SnapshotError> {
+        let gone = || SnapshotError::SandboxGone;
+        let standing = self.engine.standing_of(&self.id).ok_or_else(gone)?;
+        let mut standing = standing.lock_owned().await;
+        let (engine, process, id) = (Arc::clone(&self.engine), Arc::clone(&self.process), self.id);
+        let taken = blocking(move || {
+            let folder = engine.folder(&id).path;
+            let record = Record::read(&folder)
+                .map_err(os(|| "reading the record of the sandbox".to_owned()))?;
+            let mut record = record.ok_or(SnapshotError::SandboxGone)?;
+            checkpoint::take(&engine, &process, &mut record, &mut standing, spec)
+        });
+        taken
+            .await
+            .map_err(os(|| "waiting for the snapshot".to_owned()))?
     }
 
     async fn destroy(&self) -> Result<Removal, RemoveError> {

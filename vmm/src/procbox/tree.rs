@@ -22,7 +22,7 @@ const OPEN: OFlag = OFlag::O_DIRECTORY
     .union(OFlag::O_RDONLY);
 
 /// Removes the folder and all that is in it. A missing one is no failure.
-pub(super) fn remove_tree(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     let top = match open_folder(AT_FDCWD, path) {
         Ok(top) => top,
         Err(Errno::ENOENT) => return Ok(()),

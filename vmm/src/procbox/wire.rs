@@ -52,6 +52,12 @@ pub struct LaunchRequest {
     pub skeleton: String,
     /// What lies below the skeleton.
     pub lower: Lower,
+    /// Trees of captured layers above the skeleton, absolute, the lowest first.
+    pub layers: Vec<PathBuf>,
+    /// Whether to write the host's name into `/etc`.
+    pub name_host: bool,
+    /// What to write into `/etc/machine-id`, if anything.
+    pub machine_id: Option<String>,
     /// Who the users inside are.
     pub users: Users,
     /// The `cgroup.procs` files to join.

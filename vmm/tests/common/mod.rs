@@ -79,6 +79,8 @@ pub fn launcher() -> PathBuf {
 pub fn options(state: &Path) -> ProcboxOptions {
     ProcboxOptions {
         sandboxes_dir: state.join("sandboxes"),
+        layers_dir: state.join("layers"),
+        snapshots_dir: state.join("snapshots"),
         images_dir: state.join("images"),
         secrets_dir: state.join("secrets"),
         masked_paths: vec![state.to_owned()],

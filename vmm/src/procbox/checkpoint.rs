@@ -1,0 +1,271 @@
+//! Taking a snapshot of a running sandbox. Blocking: it runs on a thread that may wait.
+
+use std::collections::HashSet;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::freeze::freeze;
+use super::members;
+use super::process::Process;
+use super::record::Record;
+use super::standing::Standing;
+use super::wire::{GRAFTS, UPPER, Users};
+use crate::error::SnapshotError;
+use crate::layers::{
+    Attributes, Draft, Fold, Known, LayerPath, Owners, Pin, SnapshotRecord, Source, capture,
+    compact, os, remove_later, times_tell_at,
+};
+use crate::snapshot::{ContentDigest, MemoryKept, Snapshot, SnapshotSpec};
+
+/// The folder of a snapshot that is being put together. Dropping it removes it.
+struct Putting {
+    folder: PathBuf,
+    kept: bool,
+}
+
+impl Putting {
+    fn begin(folder: PathBuf) -> Result<Self, SnapshotError> {
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&folder)
+            .map_err(os(|| format!("making {}", folder.display())))?;
+        Ok(Self {
+            folder,
+            kept: false,
+        })
+    }
+}
+
+impl Drop for Putting {
+    fn drop(&mut self) {
+        if !self.kept {
+            remove_later(vec![std::mem::take(&mut self.folder)]);
+        }
+    }
+}
+
+/// Captures a sandbox. On failure the sandbox runs on and nothing is left.
+pub(super) fn take(
+    engine: &Engine,
+    process: &Process,
+    record: &mut Record,
+    standing: &mut Standing,
+    spec: SnapshotSpec,
+) -> Result<Snapshot, SnapshotError> {
+    if let Some(why) = &engine.no_snapshots {
+        return Err(SnapshotError::Unsupported(why.clone()));
+    }
+    engine.store.free(&spec.id)?;
+    let mut putting = Putting::begin(engine.store.snapshot_draft(&spec.id))?;
+    let mut own = standing.take_own(&engine.store)?;
+    let draft = engine.store.draft(engine.owners(), engine.attributes())?;
+    let captured = stand_still_for(engine, process, record, &own, draft)?;
+    if !process.alive() {
+        return Err(SnapshotError::SandboxGone);
+    }
+    let Captured { draft, pause } = captured;
+    let kept = keep(engine, record, &mut own, draft)?;
+    let snapshot = Snapshot {
+        id: spec.id,
+        memory: MemoryKept::NotAsked,
+        disk: kept.disk,
+        stored_paths: kept.stored_paths,
+        stored_bytes: kept.stored_bytes,
+        layers: u32::try_from(record.chain.all().len()).unwrap_or(u32::MAX),
+        pause,
+    };
+    let written = SnapshotRecord {
+        format: SnapshotRecord::format(),
+        snapshot: snapshot.clone(),
+        image: record.image.clone(),
+        uid_base: record.uid_base,
+        hostname: record.hostname.clone(),
+        chain: record.chain.all(),
+        memory: None,
+    };
+    engine.store.publish_snapshot(&putting.folder, written)?;
+    putting.kept = true;
+    // Should the record not be written, the next daemon compares with the capture before: it stores
+    // more than it had to, and nothing wrong.
+    if let Err(error) = record.write(&engine.folder(&record.id).path) {
+        tracing::warn!(%error, id = %record.id, "the record of a sandbox could not be renewed");
+    }
+    standing.advance(record, own, &engine.store);
+    Ok(snapshot)
+}
+
+struct Captured {
+    draft: Draft,
+    pause: Duration,
+}
+
+/// The part for which the sandbox stands still.
+fn stand_still_for(
+    engine: &Engine,
+    process: &Process,
+    record: &Record,
+    own: &Fold,
+    mut draft: Draft,
+) -> Result<Captured, SnapshotError> {
+    let sources = sources(engine, record);
+    let times_tell = sources
+        .first()
+        .is_some_and(|source| times_tell_at(&source.folder));
+    let started = Instant::now();
+    let frozen = match freeze(&record.cgroups) {
+        Ok(frozen) => frozen,
+        Err(_) if !process.alive() => return Err(SnapshotError::SandboxGone),
+        Err(error) => return Err(os(|| "having the sandbox stand still".to_owned())(error)),
+    };
+    let mapped = mapped(process, record, &sources)?;
+    let known = Known {
+        own,
+        mapped: &mapped,
+        times_tell,
+        attributes: engine.attributes(),
+    };
+    capture(&sources, known, &mut draft)?;
+    let pause = match frozen {
+        Some(frozen) => {
+            drop(frozen);
+            started.elapsed()
+        }
+        None => Duration::ZERO,
+    };
+    Ok(Captured { draft, pause })
+}
+
+/// The folders in which a sandbox's changes lie.
+fn sources(engine: &Engine, record: &Record) -> Vec<Source> {
+    let folder = engine.folder(&record.id).path;
+    let root = Source {
+        folder: folder.join(UPPER),
+        at: LayerPath::root(),
+    };
+    let grafts = record
+        .grafts
+        .iter()
+        .enumerate()
+        .map(|(number, graft)| Source {
+            folder: folder.join(format!("{GRAFTS}/{number}/upper")),
+            at: LayerPath::from(graft.to_string_lossy().as_ref()),
+        });
+    std::iter::once(root).chain(grafts).collect()
+}
+
+/// Files that programs can change through a mapping. Their pages are written out, so that the next
+/// change through one shows in the time of change.
+fn mapped(
+    process: &Process,
+    record: &Record,
+    sources: &[Source],
+) -> Result<HashSet<LayerPath>, SnapshotError> {
+    let pids = match members::of(process.pid, &record.cgroups) {
+        Ok(pids) => pids,
+        Err(_) if !process.alive() => return Err(SnapshotError::SandboxGone),
+        Err(error) => return Err(os(|| "looking at its processes".to_owned())(error)),
+    };
+    let mapped = members::mapped_files(&pids);
+    for path in &mapped {
+        for source in sources {
+            write_out(source, path);
+        }
+    }
+    Ok(mapped)
+}
+
+/// A file that is not there, or cannot be opened, is compared by content anyway.
+fn write_out(source: &Source, path: &LayerPath) {
+    use crate::layers::{Tree, write_back_mapped};
+    let file = Tree::open(&source.folder).ok().and_then(|tree| {
+        let inside = path.below(&source.at)?;
+        tree.file(&LayerPath::from(inside)).ok()
+    });
+    if let Some(file) = file
+        && let Err(error) = write_back_mapped(&file)
+    {
+        tracing::debug!(%error, %path, "a mapped file could not be written out");
+    }
+}
+
+/// What was kept of the disk.
+struct Kept {
+    disk: ContentDigest,
+    stored_paths: u64,
+    stored_bytes: u64,
+    _pins: Vec<Pin>,
+}
+
+/// Makes the layer, and a record whose chain ends with it.
+fn keep(
+    engine: &Engine,
+    record: &mut Record,
+    own: &mut Fold,
+    draft: Draft,
+) -> Result<Kept, SnapshotError> {
+    let mut pins = Vec::new();
+    let (mut stored_paths, mut stored_bytes) = (0, 0);
+    if draft.paths().next().is_some() {
+        let published = engine.store.publish(draft)?;
+        own.put_over(&published.manifest);
+        record.chain.own.push(published.layer);
+        (stored_paths, stored_bytes) = (published.layer.paths, published.stored_bytes);
+        pins.push(published.pin);
+    }
+    let (owners, attributes) = (engine.owners(), engine.attributes());
+    for part in [&mut record.chain.base, &mut record.chain.own] {
+        pins.extend(compact(&engine.store, part, owners, attributes)?);
+    }
+    let disk = match record.chain.base.is_empty() {
+        true => own.digest(engine.owner_base()),
+        false => whole(engine, record)?.digest(engine.owner_base()),
+    };
+    Ok(Kept {
+        disk,
+        stored_paths,
+        stored_bytes,
+        _pins: pins,
+    })
+}
+
+/// Everything that a sandbox has captured and was made from.
+fn whole(engine: &Engine, record: &Record) -> Result<Fold, SnapshotError> {
+    let layers = record.chain.all();
+    let manifests = layers.iter().map(|layer| {
+        let loaded = engine.store.load(layer.id)?;
+        Ok(Arc::clone(&loaded.manifest))
+    });
+    Ok(Fold::of(
+        &manifests.collect::<Result<Vec<_>, SnapshotError>>()?,
+    ))
+}
+
+impl Engine {
+    /// Whom the files of layers belong to.
+    pub(super) fn owners(&self) -> Owners {
+        match self.users {
+            Users::Shifted { base, .. } => Owners::Range { base },
+            Users::Single { .. } => Owners::Daemon,
+        }
+    }
+
+    /// Where overlays keep their own attributes here.
+    pub(super) fn attributes(&self) -> Attributes {
+        match self.users {
+            Users::Shifted { .. } => Attributes::Trusted,
+            Users::Single { .. } => Attributes::User,
+        }
+    }
+
+    /// The host's id of root inside.
+    pub(super) fn owner_base(&self) -> u32 {
+        match self.users {
+            Users::Shifted { base, .. } => base,
+            Users::Single { uid, .. } => uid,
+        }
+    }
+}
