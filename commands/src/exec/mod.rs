@@ -184,6 +184,7 @@ fn start_request(session: &Session, started: &ExecStarted) -> Result<StartReques
         kill_grace_ms: u64::try_from(EXEC_KILL_GRACE.as_millis()).ok(),
         output_linger_ms: u64::try_from(EXEC_OUTPUT_LINGER.as_millis()).ok(),
         scope: Some(KillScope::Tree),
+        ..StartExtension::default()
     });
     Ok(request)
 }

@@ -31,6 +31,7 @@ use crate::supervise::Command;
 use crate::supervise::Family;
 use crate::supervise::Fate;
 use crate::supervise::Report;
+use crate::supervise::Streams;
 use crate::supervise::spawn;
 
 /// Where an image puts its handlers, each under its hook's name.
@@ -95,6 +96,9 @@ impl Handlers {
     async fn run_command(&self, hook: Hook, command: &Command) -> io::Result<HandlerOutcome> {
         let deadline = Instant::now() + self.budget;
         let spawned = spawn(&self.drivers.context, command)?;
+        let Streams::Pipes { stdout, stderr, .. } = spawned.streams else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let mut report = Report::new(spawned.report)?;
         let leader = report.await_start().await.map_err(io::Error::other)?;
         let family = Rc::new(Family::new(spawned.supervisor, leader));
@@ -103,8 +107,8 @@ impl Handlers {
         let whole = async {
             let ended = async { fate = Some(family.leader_fate(&mut report).await.0) };
             let logged = futures_util::future::join(
-                log_output(hook, "stdout", spawned.stdout),
-                log_output(hook, "stderr", spawned.stderr),
+                log_output(hook, "stdout", stdout),
+                log_output(hook, "stderr", stderr),
             );
             futures_util::future::join(ended, logged).await;
         };
@@ -157,6 +161,8 @@ fn command(path: OsString, hook: Hook, launch: &BTreeMap<String, String>) -> io:
         uid: None,
         gid: None,
         stdin: false,
+        terminal: None,
+        confinement: None,
     })
 }
 

@@ -12,6 +12,7 @@ mod app;
 mod auth;
 mod body;
 mod capabilities;
+mod confine;
 mod exec;
 mod files;
 mod handlers;

@@ -113,7 +113,8 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         | Slug::UnknownUser
         | Slug::UnknownGroup
         | Slug::UnknownShell
-        | Slug::PoweroffUnavailable => StatusCode::BAD_REQUEST,
+        | Slug::PoweroffUnavailable
+        | Slug::PolicyUnenforceable => StatusCode::BAD_REQUEST,
         Slug::StdinWriteTimeout => StatusCode::REQUEST_TIMEOUT,
         Slug::StdinClosed => StatusCode::GONE,
         Slug::StdinWriteTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -121,6 +122,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         Slug::StillRunning
         | Slug::AlreadyAcked
         | Slug::StdinNotRequested
+        | Slug::NoTerminal
         | Slug::GenerationConflict => StatusCode::CONFLICT,
         Slug::SpawnFailed | Slug::StdinWriteFailed | Slug::InternalError => {
             StatusCode::INTERNAL_SERVER_ERROR

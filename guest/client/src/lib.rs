@@ -16,6 +16,7 @@ mod pool;
 mod renewal;
 mod sse;
 mod stream;
+mod terminal;
 
 pub use agentd_protocol as protocol;
 pub use agentd_protocol::AgentToken;

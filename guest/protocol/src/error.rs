@@ -37,6 +37,10 @@ pub enum Slug {
     StdinWriteTooLarge,
     /// The kernel refused the write.
     StdinWriteFailed,
+    /// The start's policy cannot be enforced here, and it is not best effort.
+    PolicyUnenforceable,
+    /// The exec has no terminal.
+    NoTerminal,
     /// The guest has a later identity, or another one of this generation.
     GenerationConflict,
     /// The daemon failed in a way that it did not foresee.
@@ -61,6 +65,8 @@ impl Slug {
             Self::StdinWriteTimeout => "stdin_write_timeout",
             Self::StdinWriteTooLarge => "stdin_write_too_large",
             Self::StdinWriteFailed => "stdin_write_failed",
+            Self::PolicyUnenforceable => "policy_unenforceable",
+            Self::NoTerminal => "no_terminal",
             Self::GenerationConflict => "generation_conflict",
             Self::InternalError => "internal_error",
         }

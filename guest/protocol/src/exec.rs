@@ -6,7 +6,9 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::DiscoveryExtension;
+use crate::Enforcement;
 use crate::ExecId;
+use crate::ExecPolicy;
 
 /// The body of a start (and of the additive run route).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -124,7 +126,7 @@ pub enum KillScope {
 }
 
 /// What this project adds to a start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StartExtension {
     /// Milliseconds between SIGTERM and SIGKILL, instead of the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -135,6 +137,32 @@ pub struct StartExtension {
     /// How far the timeout and the kill route reach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<KillScope>,
+    /// What the command may do; absent is all that its user may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confine: Option<Box<ExecPolicy>>,
+    /// A terminal in the place of the three standard streams, and its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+}
+
+/// The size of a terminal in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    /// Characters in a line.
+    pub cols: u16,
+    /// Lines.
+    pub rows: u16,
+}
+
+/// The answer to a terminal's resizing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeState {
+    /// The exec's name.
+    pub exec_id: ExecId,
+    /// Characters in a line.
+    pub cols: u16,
+    /// Lines.
+    pub rows: u16,
 }
 
 /// Where an exec is in its life.
@@ -156,6 +184,17 @@ pub struct StartedState {
     pub exec_id: ExecId,
     /// Always running: a start says nothing about the result.
     pub phase: Phase,
+    /// What this project adds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<StartedExtension>,
+}
+
+/// What this project adds to the answer to a start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StartedExtension {
+    /// What of the start's policy is enforced; absent when it had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<Enforcement>>,
 }
 
 /// The answer to a poll or an acknowledgement.

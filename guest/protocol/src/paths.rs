@@ -36,6 +36,14 @@ pub const QUIESCE: &str = "/v1/x/quiesce";
 /// that followed the stream has the bytes, and a result repeats up to both captures as JSON text.
 pub const ACK_WITHOUT_OUTCOME: &str = "x_outcome=none";
 
+/// The path of an exec's terminal, to resize it; an addition of this project.
+pub fn resize(id: &ExecId) -> String {
+    let mut path = String::from("/v1/x/exec/");
+    push_encoded(&mut path, id.as_str());
+    path.push_str("/resize");
+    path
+}
+
 /// What can be asked of one exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecVerb {

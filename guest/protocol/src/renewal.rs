@@ -112,4 +112,10 @@ pub struct DiscoveryExtension {
     /// The number of the guest's identity; 0 is the launch's.
     #[serde(default)]
     pub generation: u64,
+    /// The kernel's Landlock version, which decides what of a policy can be enforced; 0 is none.
+    #[serde(default)]
+    pub landlock_abi: u32,
+    /// Whether calls can be filtered.
+    #[serde(default)]
+    pub seccomp: bool,
 }

@@ -11,6 +11,8 @@
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::Enforcement;
+
 /// The names in an event's `event:` line.
 pub mod event_names {
     /// Bytes of output.
@@ -94,6 +96,9 @@ pub struct ExitExtension {
     /// From the start to the leader's exit.
     #[serde(default)]
     pub duration_ms: u64,
+    /// What of the start's policy was enforced; absent when it had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<Enforcement>>,
 }
 
 /// A process that outlived the exec that it belongs to.

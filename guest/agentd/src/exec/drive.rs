@@ -16,12 +16,14 @@ use super::Exec;
 use super::Refusal;
 use super::Start;
 use super::pump::Pump;
+use crate::supervise::Channel;
 use crate::supervise::Command;
 use crate::supervise::Family;
 use crate::supervise::Fate;
 use crate::supervise::Reaper;
 use crate::supervise::Report;
 use crate::supervise::SpawnContext;
+use crate::supervise::Streams;
 use crate::supervise::power_off_after;
 use crate::supervise::spawn;
 
@@ -65,10 +67,7 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
     let spawned = spawn(&drivers.context, command)
         .map_err(|error| failed("no process could be made", error))?;
     let io = |error| failed("the command's pipes cannot be read", error);
-    let pump = Pump::new(Rc::clone(exec), spawned.stdout, spawned.stderr).map_err(io)?;
-    if let Some(stdin) = spawned.stdin {
-        exec.stdin.open(stdin).map_err(io)?;
-    }
+    let pump = attach(exec, spawned.streams).map_err(io)?;
     let mut report = Report::new(spawned.report).map_err(io)?;
     let leader = report.await_start().await;
     let leader = leader.map_err(|why| Refusal::new(Slug::SpawnFailed, why))?;
@@ -80,6 +79,31 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
         pump,
         started,
     })
+}
+
+/// Takes the outer ends of a command's streams.
+fn attach(exec: &Rc<Exec>, streams: Streams) -> std::io::Result<Pump> {
+    let own = Rc::clone(exec);
+    match streams {
+        Streams::Pipes {
+            stdin,
+            stdout,
+            stderr,
+        } => {
+            if let Some(stdin) = stdin {
+                exec.stdin.open(Rc::new(Channel::writer(stdin)?));
+            }
+            let stdout = Rc::new(Channel::reader(stdout)?);
+            let stderr = Rc::new(Channel::reader(stderr)?);
+            Ok(Pump::new(own, stdout, Some(stderr)))
+        }
+        Streams::Terminal(master) => {
+            let terminal = Rc::new(Channel::terminal(master)?);
+            exec.stdin.open(Rc::clone(&terminal));
+            *exec.terminal.borrow_mut() = Some(Rc::clone(&terminal));
+            Ok(Pump::new(own, terminal, None))
+        }
+    }
 }
 
 /// How the leader ended and when.
@@ -117,6 +141,7 @@ async fn live(exec: &Rc<Exec>, running: Running) {
         }
     }
     read_out(exec.terms.output_linger, &mut pump).await;
+    exec.terminal.take();
     let nobody_left = leader_end.told_by_supervisor && report.next().await.is_none();
     let mut extension = ExitExtension::default();
     if nobody_left {
@@ -125,6 +150,7 @@ async fn live(exec: &Rc<Exec>, running: Running) {
         extension = family.survivors();
     }
     extension.duration_ms = u64::try_from(leader_end.took.as_millis()).unwrap_or(u64::MAX);
+    extension.enforcement = exec.enforcement();
     publish(exec, &leader_end, pump.ended(), extension);
     if !pump.ended() {
         tokio::task::spawn_local(pump.discard());

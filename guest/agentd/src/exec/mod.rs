@@ -12,11 +12,13 @@ mod stdin;
 
 use std::cell::Cell;
 use std::cell::RefCell;
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::Duration;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
+use agentd_protocol::Enforcement;
 use agentd_protocol::ErrorExtension;
 use agentd_protocol::ExecId;
 use agentd_protocol::ExecState;
@@ -26,6 +28,7 @@ use agentd_protocol::Phase;
 use agentd_protocol::ProcGroup;
 use agentd_protocol::Slug;
 use agentd_protocol::StdinRequest;
+use agentd_protocol::TerminalSize;
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -39,9 +42,11 @@ pub(crate) use registry::Registry;
 pub(crate) use stdin::Taken;
 
 use self::stdin::Stdin;
+use crate::supervise::Channel;
 use crate::supervise::Family;
 use crate::supervise::ProcessTable;
 use crate::supervise::escalate;
+use crate::supervise::resize;
 
 /// A request on an exec was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,7 +109,11 @@ pub(crate) struct Exec {
     number: u64,
     started_at: u64,
     terms: Terms,
+    /// What of its policy is enforced, if it has one.
+    enforcement: Option<Box<Enforcement>>,
     stdin: Stdin,
+    /// The terminal's outer side, while the command runs on one.
+    terminal: RefCell<Option<Rc<Channel>>>,
     /// Whether the leader has exited; stays so whatever becomes of the result.
     leader_exited: Cell<bool>,
     start: watch::Sender<Start>,
@@ -124,7 +133,9 @@ impl Exec {
             number,
             started_at: seconds_since_epoch(),
             terms,
+            enforcement: None,
             stdin: Stdin::new(terms.stdin),
+            terminal: RefCell::default(),
             leader_exited: Cell::new(false),
             start: watch::Sender::new(Start::Pending),
             output: RefCell::new(output),
@@ -137,6 +148,11 @@ impl Exec {
     /// The name that the caller gave it.
     pub(crate) fn id(&self) -> &ExecId {
         &self.id
+    }
+
+    /// What of its policy is enforced.
+    pub(crate) fn enforcement(&self) -> Option<Box<Enforcement>> {
+        self.enforcement.clone()
     }
 
     /// Waits until the command runs, or is known not to.
@@ -161,6 +177,21 @@ impl Exec {
         bytes_max: u64,
     ) -> Result<Taken, Refusal> {
         self.stdin.take(request, bytes_max).await
+    }
+
+    /// Gives the command's terminal another size.
+    pub(crate) fn resize(&self, size: TerminalSize) -> Result<(), Refusal> {
+        let terminal = self.terminal.borrow();
+        let terminal = terminal.as_ref().ok_or_else(|| {
+            Refusal::new(
+                Slug::NoTerminal,
+                "the exec has no terminal, or none any more",
+            )
+        })?;
+        resize(terminal.as_fd(), size).map_err(|error| {
+            let detail = format!("the terminal cannot be resized: {error}");
+            Refusal::new(Slug::InternalError, detail)
+        })
     }
 
     /// The exec in the account of processes.

@@ -1,11 +1,15 @@
 //! From a request to a command: everything that can be refused before a process exists.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use agentd_protocol::ExecPolicy;
+use agentd_protocol::KillScope;
+use agentd_protocol::PrincipalRef;
 use agentd_protocol::ShellChoice;
 use agentd_protocol::Slug;
 use agentd_protocol::StartExtension;
@@ -15,6 +19,7 @@ use super::Refusal;
 use super::Terms;
 use super::principals::Files;
 use crate::capabilities::can_power_off;
+use crate::confine;
 use crate::settings::Settings;
 use crate::supervise::Command;
 
@@ -73,31 +78,72 @@ pub(crate) fn check_shape(request: &StartRequest) -> Result<(), Refusal> {
     {
         return malformed("`env` has a name that is empty or holds an equals sign");
     }
+    let policy_env = policy(request).map_or(&[][..], |policy| &policy.env);
+    if policy_env
+        .iter()
+        .any(|(name, _)| name.is_empty() || name.contains('='))
+    {
+        return malformed("`confine.env` has a name that is empty or holds an equals sign");
+    }
+    if policy(request).is_some_and(|policy| policy.timeout_secs == Some(0)) {
+        return malformed("`confine.timeout_secs` is zero");
+    }
     Ok(())
 }
 
 /// How a request wants its exec to be stopped and read out.
 pub(super) fn terms(request: &StartRequest, settings: &Settings) -> Terms {
-    let x: StartExtension = request.x.unwrap_or_default();
+    let x: StartExtension = request.x.clone().unwrap_or_default();
     let milliseconds =
         |value: Option<u64>| value.map(|value| Duration::from_millis(value).min(DURATION_MAX));
     let timeout = request.timeout_sec.map(|seconds| {
         Duration::try_from_secs_f64(seconds).map_or(DURATION_MAX, |asked| asked.min(DURATION_MAX))
     });
+    let policy_timeout = policy(request).and_then(|policy| policy.timeout_secs);
+    let policy_timeout = policy_timeout.map(Duration::from_secs);
+    let timeout = timeout.into_iter().chain(policy_timeout).min();
     Terms {
         timeout,
         kill_grace: milliseconds(x.kill_grace_ms).unwrap_or(settings.kill_grace),
         output_linger: milliseconds(x.output_linger_ms).unwrap_or(settings.output_linger),
-        scope: x.scope.unwrap_or_default(),
+        // A terminal's shell puts every job into a group of its own.
+        scope: x.scope.unwrap_or(if x.terminal.is_some() {
+            KillScope::Tree
+        } else {
+            KillScope::Group
+        }),
         reap_group_on_exit: request.reap_group_on_exit,
         poweroff_on_exit: request.poweroff_on_exit,
-        stdin: request.stdin,
+        stdin: request.stdin || x.terminal.is_some(),
     }
+}
+
+/// The policy of a start, if it has one.
+pub(super) fn policy(request: &StartRequest) -> Option<&ExecPolicy> {
+    request.x.as_ref()?.confine.as_deref()
+}
+
+/// The request with what its policy says about the user, the folder and the variables.
+fn with_policy(request: &StartRequest) -> Cow<'_, StartRequest> {
+    let Some(policy) = policy(request) else {
+        return Cow::Borrowed(request);
+    };
+    let mut whole = request.clone();
+    if let Some(run_as) = policy.run_as {
+        whole.user = Some(PrincipalRef::Id(run_as.uid));
+        whole.group = Some(PrincipalRef::Id(run_as.gid));
+    }
+    whole.cwd = whole.cwd.or_else(|| policy.cwd.clone());
+    whole.env.extend(policy.env.iter().cloned());
+    whole.inherit_image_env &= !policy.clean_env;
+    Cow::Owned(whole)
 }
 
 /// Builds the command. Names are resolved in the order user, group, shell; the first that cannot
 /// be is the answer.
 pub(super) fn command(request: &StartRequest, base: &Base<'_>) -> Result<Command, Refusal> {
+    let request = &*with_policy(request);
+    let policy = policy(request);
     if request.poweroff_on_exit && !can_power_off() {
         let detail = "this daemon may not power the guest off";
         return Err(Refusal::new(Slug::PoweroffUnavailable, detail));
@@ -118,13 +164,15 @@ pub(super) fn command(request: &StartRequest, base: &Base<'_>) -> Result<Command
     if request.inherit_image_env {
         environment.extend(text_pairs(&base.image.0));
     }
-    environment.extend(
-        principal
-            .variables
-            .iter()
-            .map(|(name, value)| (*name, value.as_str())),
-    );
-    environment.extend(text_pairs(base.launch));
+    if !policy.is_some_and(|policy| policy.clean_env) {
+        environment.extend(
+            principal
+                .variables
+                .iter()
+                .map(|(name, value)| (*name, value.as_str())),
+        );
+        environment.extend(text_pairs(base.launch));
+    }
     environment.extend(text_pairs(&request.env));
     let path = environment.get("PATH").copied();
     let arguments = arguments(request, path, base.image)?;
@@ -141,6 +189,10 @@ pub(super) fn command(request: &StartRequest, base: &Base<'_>) -> Result<Command
         uid,
         gid,
         stdin: request.stdin,
+        terminal: request.x.as_ref().and_then(|x| x.terminal),
+        confinement: policy
+            .map(|policy| confine::prepare(policy, uid.unwrap_or(daemon_uid)))
+            .transpose()?,
     })
 }
 
@@ -212,7 +264,6 @@ where
 #[cfg(test)]
 mod tests {
     use agentd_protocol::ExecId;
-    use agentd_protocol::KillScope;
 
     use super::*;
 
@@ -247,6 +298,7 @@ mod tests {
             kill_grace_ms: Some(5),
             output_linger_ms: Some(0),
             scope: Some(KillScope::Tree),
+            ..StartExtension::default()
         });
         let terms = terms(&request, &Settings::default());
         assert_eq!(terms.kill_grace, Duration::from_millis(5));

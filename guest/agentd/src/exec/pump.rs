@@ -7,13 +7,12 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use agentd_protocol::OutputStream;
-use tokio::net::unix::pipe::Receiver;
 
 use super::Exec;
+use crate::supervise::Channel;
 use crate::supervise::waiting_bytes;
 
 /// Bytes of one read: what a pipe holds by default.
@@ -27,7 +26,7 @@ thread_local! {
 /// One pipe; `None` once it has ended.
 struct Source {
     stream: OutputStream,
-    pipe: Option<Receiver>,
+    pipe: Option<Rc<Channel>>,
 }
 
 /// Both pipes of an exec.
@@ -46,18 +45,19 @@ enum Look {
 }
 
 impl Pump {
-    pub(crate) fn new(exec: Rc<Exec>, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
-        let source = |stream, pipe| {
-            Ok::<_, io::Error>(Source {
-                stream,
-                pipe: Some(Receiver::from_owned_fd(pipe)?),
-            })
-        };
-        Ok(Self {
+    /// Of two pipes; of one terminal, which has no second.
+    pub(crate) fn new(exec: Rc<Exec>, stdout: Rc<Channel>, stderr: Option<Rc<Channel>>) -> Self {
+        Self {
             exec,
-            stdout: source(OutputStream::Stdout, stdout)?,
-            stderr: source(OutputStream::Stderr, stderr)?,
-        })
+            stdout: Source {
+                stream: OutputStream::Stdout,
+                pipe: Some(stdout),
+            },
+            stderr: Source {
+                stream: OutputStream::Stderr,
+                pipe: stderr,
+            },
+        }
     }
 
     /// Whether both pipes have ended: nobody can write any more.
@@ -93,10 +93,10 @@ impl Pump {
             let ended = loop {
                 // Past the runtime, which may not have seen yet that there is something to read.
                 let taken = with_scratch(|scratch| {
-                    let bytes = nix::unistd::read(pipe, scratch)?;
+                    let bytes = pipe.read(scratch)?;
                     let read = scratch.get(..bytes).unwrap_or_default();
                     self.exec.output.borrow_mut().push(source.stream, read);
-                    Ok::<_, nix::errno::Errno>(bytes)
+                    Ok::<_, io::Error>(bytes)
                 });
                 // One read past what was waiting tells whether anybody can write any more.
                 match taken.map(|bytes| (bytes, left.checked_sub(bytes))) {
@@ -168,7 +168,7 @@ impl Source {
     }
 }
 
-fn read_into(pipe: &Receiver, exec: &Exec, stream: OutputStream, max: usize) -> io::Result<usize> {
+fn read_into(pipe: &Channel, exec: &Exec, stream: OutputStream, max: usize) -> io::Result<usize> {
     with_scratch(|scratch| {
         let length = scratch.len().min(max);
         let bytes = pipe.try_read(scratch.get_mut(..length).unwrap_or_default())?;

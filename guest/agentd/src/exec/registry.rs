@@ -76,10 +76,20 @@ impl Registry {
         let command = plan::command(request, &base)?;
         let terms = plan::terms(request, &self.settings);
         let settings = &self.settings;
-        let output = Output::new(settings.stream_buffer_bytes, settings.output_bytes_max);
+        let policy_max = plan::policy(request).and_then(|policy| policy.max_output_bytes);
+        let output_max = policy_max.map_or(usize::MAX, |most| {
+            usize::try_from(most).unwrap_or(usize::MAX)
+        });
+        let output_max = settings.output_bytes_max.min(output_max);
+        let output = Output::new(settings.stream_buffer_bytes, output_max);
         let number = self.begun.get();
         self.begun.set(number + 1);
-        let exec = Rc::new(Exec::new(request.exec_id.clone(), number, terms, output));
+        let mut exec = Exec::new(request.exec_id.clone(), number, terms, output);
+        exec.enforcement = command
+            .confinement
+            .as_ref()
+            .map(|confinement| Box::new(confinement.report.clone()));
+        let exec = Rc::new(exec);
         self.execs
             .borrow_mut()
             .insert(request.exec_id.clone(), Rc::clone(&exec));

@@ -5,19 +5,19 @@
 //! left who could read it.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use agentd_protocol::ErrorExtension;
 use agentd_protocol::Slug;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::limits::STDIN_WRITE_DEADLINE;
-use tokio::net::unix::pipe::Sender;
 use tokio::sync::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio::time::timeout_at;
 
 use super::Refusal;
+use crate::supervise::Channel;
 
 /// What a write came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub(super) struct Stdin(Option<Box<Pipe>>);
 #[derive(Debug)]
 struct Pipe {
     /// Locked over a whole write, so that two writes never mix.
-    pipe: Mutex<Option<Sender>>,
+    pipe: Mutex<Option<Rc<Channel>>>,
     closed: watch::Sender<bool>,
 }
 
@@ -49,15 +49,13 @@ impl Stdin {
     }
 
     /// Takes the pipe of a command that is about to run.
-    pub(super) fn open(&self, pipe: OwnedFd) -> io::Result<()> {
-        let sender = Sender::from_owned_fd(pipe)?;
+    pub(super) fn open(&self, pipe: Rc<Channel>) {
         // Nobody writes before the start is known, so the lock is free.
         if let Some(input) = &self.0
             && let Ok(mut slot) = input.pipe.try_lock()
         {
-            *slot = Some(sender);
+            *slot = Some(pipe);
         }
-        Ok(())
     }
 
     /// Closes the pipe, under a write that waits too.
@@ -113,14 +111,19 @@ impl Pipe {
         }
         let writing = async {
             let mut slot = self.pipe.lock().await;
-            let end = match slot.as_ref() {
-                Some(pipe) => write_all(pipe, data, &mut written).await,
-                None => Err(io::ErrorKind::BrokenPipe.into()),
+            let Some(pipe) = slot.clone() else {
+                return Err(io::ErrorKind::BrokenPipe.into());
             };
+            let mut end = write_all(&pipe, data, &mut written).await;
+            let end_of_input = pipe.end_of_input();
+            if let (true, Some(bytes), true) = (eof, end_of_input, end.is_ok()) {
+                end = write_all(&pipe, bytes, &mut 0).await;
+            }
+            let closes = eof && end.is_ok() && end_of_input.is_none();
             let broken = end
                 .as_ref()
                 .is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
-            if broken || (eof && end.is_ok()) {
+            if broken || closes {
                 *slot = None;
                 self.closed.send_replace(true);
             }
@@ -155,7 +158,7 @@ impl Pipe {
     }
 }
 
-async fn write_all(pipe: &Sender, data: &[u8], written: &mut u64) -> io::Result<()> {
+async fn write_all(pipe: &Channel, data: &[u8], written: &mut u64) -> io::Result<()> {
     let mut rest = data;
     while !rest.is_empty() {
         pipe.writable().await?;

@@ -92,6 +92,11 @@ const START_STATUSES: &[Status] = &[
         "poweroff_unavailable",
         "this daemon cannot power the guest off",
     ),
+    status(
+        400,
+        "policy_unenforceable",
+        "the policy cannot be enforced here, and is not best effort",
+    ),
     TOO_LONG,
     status(
         500,
@@ -298,6 +303,27 @@ pub(super) const ROUTES: &[Route] = &[
                 status(500, "stdin_write_failed", "the kernel refused the bytes"),
             ],
             "StdinState",
+        )
+    },
+    Route {
+        request: Content::Json("TerminalSize"),
+        ..exec(
+            Verb::Post,
+            "/v1/x/exec/{id}/resize",
+            Action::Resize,
+            "gives the exec's terminal another size",
+            &[
+                OK,
+                MALFORMED,
+                UNKNOWN,
+                status(
+                    409,
+                    "no_terminal",
+                    "the start did not ask for a terminal, or it is gone",
+                ),
+                TOO_LONG,
+            ],
+            "ResizeState",
         )
     },
     Route {

@@ -5,11 +5,14 @@ use std::rc::Rc;
 use agentd_protocol::ExecId;
 use agentd_protocol::KillState;
 use agentd_protocol::Phase;
+use agentd_protocol::ResizeState;
 use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
+use agentd_protocol::StartedExtension;
 use agentd_protocol::StartedState;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::StdinState;
+use agentd_protocol::TerminalSize;
 use agentd_protocol::paths::ACK_WITHOUT_OUTCOME;
 use agentd_protocol::paths::ExecVerb;
 use agentd_protocol::paths::decode_segment;
@@ -40,11 +43,15 @@ pub(super) async fn start(app: &App, request: Request<Incoming>) -> Answer {
     match exec.started().await {
         Ok(_) => {
             let exec_id = exec.id().clone();
+            let x = exec.enforcement().map(|enforcement| StartedExtension {
+                enforcement: Some(enforcement),
+            });
             respond::json(
                 StatusCode::OK,
                 &StartedState {
                     exec_id,
                     phase: Phase::Running,
+                    x,
                 },
             )
         }
@@ -133,6 +140,29 @@ pub(super) async fn stdin(app: &App, id: &str, request: Request<Incoming>) -> An
             exec_id: id,
             written,
             eof,
+        })
+    };
+    match answered.await {
+        Ok(state) => respond::json(StatusCode::OK, &state),
+        Err(refusal) => respond::refused(&refusal),
+    }
+}
+
+/// Gives an exec's terminal another size.
+pub(super) async fn resize(app: &App, id: &str, request: Request<Incoming>) -> Answer {
+    let bytes = match read_json(app, request).await {
+        Ok(bytes) => bytes,
+        Err(answer) => return answer,
+    };
+    let answered = async {
+        let size: TerminalSize = parse(&bytes)?;
+        let exec_id = exec_id(id)?;
+        app.registry.find(&exec_id).await?.resize(size)?;
+        let TerminalSize { cols, rows } = size;
+        Ok(ResizeState {
+            exec_id,
+            cols,
+            rows,
         })
     };
     match answered.await {

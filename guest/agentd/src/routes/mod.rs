@@ -38,6 +38,7 @@ use crate::app::App;
 use crate::auth::Access;
 use crate::body;
 use crate::body::BodyFault;
+use crate::confine;
 use crate::respond;
 use crate::respond::Answer;
 use crate::server::Place;
@@ -86,6 +87,7 @@ async fn route(app: Rc<App>, place: Rc<Place>, request: Request<Incoming>) -> An
         Action::Start => exec::start(&app, request).await,
         Action::Run => exec::run(&app, request).await,
         Action::Stdin => exec::stdin(&app, id, request).await,
+        Action::Resize => exec::resize(&app, id, request).await,
         Action::Exec(verb) => exec::one(&app, id, verb, request).await,
         Action::Health => refuse(request, health::answer(&app)).await,
         Action::Schema => refuse(request, schema::answer(&app)).await,
@@ -115,6 +117,8 @@ fn discovery(app: &App) -> Answer {
     };
     let x = Some(DiscoveryExtension {
         generation: app.bootstrap.borrow().generation(),
+        landlock_abi: confine::landlock_abi(),
+        seccomp: confine::seccomp_available(),
     });
     respond::json(StatusCode::OK, &Discovery { default_user, x })
 }

@@ -213,6 +213,30 @@ mod tests {
         assert_eq!(defined, written, "{name}");
     }
 
+    fn whole_policy() -> wire::ExecPolicy {
+        wire::ExecPolicy {
+            read: Some(vec![]),
+            write: Some(vec![]),
+            execute: Some(vec![]),
+            tcp_connect: wire::PortPolicy::Deny,
+            tcp_bind: wire::PortPolicy::Deny,
+            seccomp: Some(wire::SeccompPolicy::Errno),
+            allow_namespaces: true,
+            allow_udp: true,
+            max_memory: Some(1),
+            max_processes: Some(1),
+            cpu_seconds: Some(1),
+            timeout_secs: Some(1),
+            clean_env: true,
+            env: vec![(String::new(), String::new())],
+            cwd: Some(String::new()),
+            best_effort: true,
+            max_output_bytes: Some(1),
+            run_as: Some(wire::RunAs { uid: 1, gid: 1 }),
+            ..wire::ExecPolicy::default()
+        }
+    }
+
     #[test]
     fn definitions_are_the_types_that_are_sent() {
         let id = wire::ExecId::new("e").unwrap();
@@ -229,7 +253,13 @@ mod tests {
             kill_grace_ms: Some(1),
             output_linger_ms: Some(1),
             scope: Some(wire::KillScope::Tree),
+            confine: Some(Box::new(whole_policy())),
+            terminal: Some(wire::TerminalSize { cols: 1, rows: 1 }),
         });
+        let x = start.x.as_ref().unwrap();
+        check("ExecPolicy", &x.confine);
+        check("TerminalSize", &x.terminal);
+        check("RunAs", &x.confine.as_ref().unwrap().run_as);
         check("StartRequest", &start);
         check("StartExtension", &start.x);
         let outcome = wire::Outcome {
@@ -254,8 +284,27 @@ mod tests {
             writers_may_be_alive: false,
             offset: 0,
             timed_out: false,
-            x: Some(wire::ExitExtension::default()),
+            x: Some(wire::ExitExtension {
+                enforcement: Some(Box::default()),
+                ..Default::default()
+            }),
         };
+        check("Enforcement", &wire::Enforcement::default());
+        let started = wire::StartedState {
+            exec_id: id.clone(),
+            phase: wire::Phase::Running,
+            x: Some(wire::StartedExtension {
+                enforcement: Some(Box::default()),
+            }),
+        };
+        check("StartedState", &started);
+        check("StartedExtension", &started.x);
+        let resized = wire::ResizeState {
+            exec_id: id.clone(),
+            cols: 1,
+            rows: 1,
+        };
+        check("ResizeState", &resized);
         check("ExitEvent", &exit);
         check("ExitExtension", &exit.x);
         check("GapEvent", &wire::GapEvent { from: 0, to: 1 });

@@ -39,6 +39,7 @@ pub(super) enum Action {
     Start,
     Run,
     Stdin,
+    Resize,
     Exec(ExecVerb),
     ReadFile,
     WriteFile,
@@ -181,6 +182,10 @@ mod tests {
             ("/v1/health/", None),
             ("/v1/exec/start", Some((Action::Start, None))),
             ("/v1/x/exec/run", Some((Action::Run, None))),
+            (
+                "/v1/x/exec/a/resize",
+                Some((Action::Resize, Some("a".into()))),
+            ),
             ("/v1/exec/a", exec("a", ExecVerb::Poll)),
             ("/v1/exec/a%2Fb", exec("a%2Fb", ExecVerb::Poll)),
             ("/v1/exec/a/kill", exec("a", ExecVerb::Kill)),
@@ -218,6 +223,7 @@ mod tests {
             paths::FILE,
             paths::TAR,
             &paths::exec(&id, ExecVerb::Stdin),
+            &paths::resize(&id),
         ] {
             assert!(Match::of(path).is_some(), "{path}");
         }

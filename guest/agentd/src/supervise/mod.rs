@@ -1,5 +1,6 @@
 //! Processes: how commands are started, how far they can be followed, and how they are stopped.
 
+mod channel;
 mod escalate;
 mod family;
 mod poweroff;
@@ -9,7 +10,9 @@ mod report;
 mod spawn;
 mod supervisor;
 mod system;
+mod terminal;
 
+pub(crate) use channel::Channel;
 pub(crate) use escalate::escalate;
 pub(crate) use family::Family;
 pub(crate) use poweroff::power_off_after;
@@ -18,10 +21,12 @@ pub(crate) use reaper::Reaper;
 pub(crate) use report::Report;
 pub(crate) use spawn::Command;
 pub(crate) use spawn::SpawnContext;
+pub(crate) use spawn::Streams;
 pub(crate) use spawn::spawn;
 pub(crate) use system::adopt_descriptor;
 pub(crate) use system::stir_randomness;
 pub(crate) use system::waiting_bytes;
+pub(crate) use terminal::resize;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -32,16 +32,18 @@ pub(crate) enum SpawnStage {
     Group,
     User,
     Directory,
+    Confinement,
     Exec,
 }
 
 impl SpawnStage {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Fork,
         Self::Descriptors,
         Self::Group,
         Self::User,
         Self::Directory,
+        Self::Confinement,
         Self::Exec,
     ];
 
@@ -53,6 +55,7 @@ impl SpawnStage {
             Self::User => 3,
             Self::Directory => 4,
             Self::Exec => 5,
+            Self::Confinement => 6,
         }
     }
 
@@ -64,6 +67,7 @@ impl SpawnStage {
             Self::Group => "the group could not be taken",
             Self::User => "the user could not be taken",
             Self::Directory => "the working directory could not be entered",
+            Self::Confinement => "the policy could not be put in force",
             Self::Exec => "the program could not be executed",
         }
     }

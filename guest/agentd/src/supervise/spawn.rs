@@ -12,12 +12,15 @@ use std::os::fd::FromRawFd;
 use std::os::fd::OwnedFd;
 use std::ptr;
 
+use agentd_protocol::TerminalSize;
 use libc::c_char;
 use libc::c_int;
 use libc::pid_t;
 
 use super::report::SpawnStage;
 use super::supervisor::supervise;
+use super::terminal::Terminal;
+use crate::confine::Confinement;
 
 /// Bytes of the leader's stack until it execs; it calls nothing deep.
 pub(super) const LEADER_STACK_BYTES: usize = 32 * 1024;
@@ -50,6 +53,10 @@ pub(crate) struct Command {
     pub(crate) gid: Option<u32>,
     /// Whether standard input is a pipe; otherwise it is the null device.
     pub(crate) stdin: bool,
+    /// The size of a terminal in the place of all three streams.
+    pub(crate) terminal: Option<TerminalSize>,
+    /// What is taken from the command.
+    pub(crate) confinement: Option<Confinement>,
 }
 
 /// What every command shares.
@@ -63,10 +70,58 @@ pub(crate) struct SpawnContext {
 #[derive(Debug)]
 pub(crate) struct Spawned {
     pub(crate) supervisor: pid_t,
-    pub(crate) stdin: Option<OwnedFd>,
-    pub(crate) stdout: OwnedFd,
-    pub(crate) stderr: OwnedFd,
+    pub(crate) streams: Streams,
     pub(crate) report: OwnedFd,
+}
+
+/// Our ends of a command's streams.
+#[derive(Debug)]
+pub(crate) enum Streams {
+    Pipes {
+        stdin: Option<OwnedFd>,
+        stdout: OwnedFd,
+        stderr: OwnedFd,
+    },
+    /// The outer side of a terminal.
+    Terminal(OwnedFd),
+}
+
+/// The command's own ends, which close here when it has them.
+struct InnerEnds {
+    /// `None` is the null device.
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    /// `None` is the same as the output.
+    stderr: Option<OwnedFd>,
+}
+
+fn streams(command: &Command) -> io::Result<(Streams, InnerEnds)> {
+    if let Some(size) = command.terminal {
+        let Terminal { master, slave } = Terminal::open(size, command.uid)?;
+        let inner = InnerEnds {
+            stdin: Some(slave.try_clone()?),
+            stdout: slave,
+            stderr: None,
+        };
+        return Ok((Streams::Terminal(master), inner));
+    }
+    let (stdin_reader, stdin) = match command.stdin.then(pipe).transpose()? {
+        Some((reader, writer)) => (Some(reader), Some(writer)),
+        None => (None, None),
+    };
+    let (stdout, stdout_writer) = pipe()?;
+    let (stderr, stderr_writer) = pipe()?;
+    let outer = Streams::Pipes {
+        stdin,
+        stdout,
+        stderr,
+    };
+    let inner = InnerEnds {
+        stdin: stdin_reader,
+        stdout: stdout_writer,
+        stderr: Some(stderr_writer),
+    };
+    Ok((outer, inner))
 }
 
 impl SpawnContext {
@@ -121,8 +176,15 @@ pub(super) struct Plan {
     pub(super) stdout: c_int,
     pub(super) stderr: c_int,
     pub(super) report: c_int,
+    /// The rules of what the command may reach; the null device when there are none.
+    pub(super) ruleset: c_int,
     /// The descriptors above in ascending order.
-    pub(super) kept: [c_int; 5],
+    pub(super) kept: [c_int; 6],
+    /// Whether the output is a terminal, which the leader then controls.
+    pub(super) terminal: bool,
+    pub(super) confined: bool,
+    pub(super) filters: Vec<libc::sock_fprog>,
+    pub(super) limits: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
     pub(super) files_max: libc::rlimit,
     pub(super) stack: Vec<u8>,
     pub(super) failed_stage: SpawnStage,
@@ -131,27 +193,26 @@ pub(super) struct Plan {
 
 /// Starts a supervisor, which starts the command. How that went is the first record of its report.
 pub(crate) fn spawn(context: &SpawnContext, command: &Command) -> io::Result<Spawned> {
-    let (stdin_reader, stdin) = match command.stdin.then(pipe).transpose()? {
-        Some((reader, writer)) => (Some(reader), Some(writer)),
-        None => (None, None),
-    };
-    let (stdout, stdout_writer) = pipe()?;
-    let (stderr, stderr_writer) = pipe()?;
+    let (streams, inner) = streams(command)?;
     let (report, report_writer) = pipe()?;
     let descriptors = Descriptors {
         null: context.null.as_raw_fd(),
-        stdin: stdin_reader.as_ref().unwrap_or(&context.null).as_raw_fd(),
-        stdout: stdout_writer.as_raw_fd(),
-        stderr: stderr_writer.as_raw_fd(),
+        stdin: inner.stdin.as_ref().unwrap_or(&context.null).as_raw_fd(),
+        stdout: inner.stdout.as_raw_fd(),
+        stderr: inner.stderr.as_ref().unwrap_or(&inner.stdout).as_raw_fd(),
         report: report_writer.as_raw_fd(),
+        ruleset: command
+            .confinement
+            .as_ref()
+            .and_then(|confinement| confinement.ruleset.as_ref())
+            .unwrap_or(&context.null)
+            .as_raw_fd(),
     };
     let mut plan = plan(command, &descriptors, context.files_max);
     let supervisor = fork_supervisor(&mut plan)?;
     Ok(Spawned {
         supervisor,
-        stdin,
-        stdout,
-        stderr,
+        streams,
         report,
     })
 }
@@ -162,6 +223,30 @@ struct Descriptors {
     stdout: c_int,
     stderr: c_int,
     report: c_int,
+    ruleset: c_int,
+}
+
+/// The call filters and limits of a command, in the form that the kernel takes. The programs stay
+/// where the command has them.
+fn restrictions(
+    confinement: &Confinement,
+) -> (
+    Vec<libc::sock_fprog>,
+    Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
+) {
+    let filters = confinement.filters.iter().map(|program| libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
+        // The two types are the same instruction, laid out as the kernel reads it.
+        filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
+    });
+    let limits = confinement.limits.iter().map(|limit| {
+        let most = libc::rlimit {
+            rlim_cur: limit.most,
+            rlim_max: limit.most,
+        };
+        (limit.resource, most)
+    });
+    (filters.collect(), limits.collect())
 }
 
 fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -> Plan {
@@ -181,9 +266,13 @@ fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -
         stdout,
         stderr,
         report,
+        ruleset,
     } = descriptors;
-    let mut kept = [null, stdin, stdout, stderr, report];
+    let mut kept = [null, stdin, stdout, stderr, report, ruleset];
     kept.sort_unstable();
+    let restrictions = command.confinement.as_ref().map(restrictions);
+    let confined = restrictions.is_some();
+    let (filters, limits) = restrictions.unwrap_or_default();
     Plan {
         programs: command
             .programs
@@ -204,7 +293,12 @@ fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -
         stdout,
         stderr,
         report,
+        ruleset,
         kept,
+        terminal: command.terminal.is_some(),
+        confined,
+        filters,
+        limits,
         files_max,
         stack: vec![0; LEADER_STACK_BYTES],
         failed_stage: SpawnStage::Fork,

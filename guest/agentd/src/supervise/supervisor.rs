@@ -21,6 +21,7 @@
 use std::ptr;
 
 use libc::c_int;
+use libc::c_long;
 use libc::c_void;
 use libc::pid_t;
 
@@ -169,7 +170,14 @@ fn try_lead(plan: &mut Plan) -> (SpawnStage, c_int) {
     // SAFETY: plain system calls on this process, with live pointers from the plan. Ids are set by
     // raw calls, because libc's own would look for other threads to change.
     unsafe {
-        libc::setpgid(0, 0);
+        if plan.terminal {
+            // A session of its own is a group of its own too, and only it can have a terminal.
+            if libc::setsid() < 0 || libc::ioctl(plan.stdout, libc::TIOCSCTTY, 0) != 0 {
+                return (SpawnStage::Descriptors, last_errno());
+            }
+        } else {
+            libc::setpgid(0, 0);
+        }
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const plan.files_max);
         for (source, target) in [(plan.stdin, 0), (plan.stdout, 1), (plan.stderr, 2)] {
             if libc::dup2(source, target) < 0 {
@@ -204,7 +212,42 @@ fn try_lead(plan: &mut Plan) -> (SpawnStage, c_int) {
             },
         );
     }
+    if let Err(errno) = confine(plan) {
+        return (SpawnStage::Confinement, errno);
+    }
     (SpawnStage::Exec, exec_first(plan))
+}
+
+/// Takes from this process, and so from all that will descend from it, what its policy takes. The
+/// last thing before exec: whatever runs from here on runs without.
+fn confine(plan: &Plan) -> Result<(), c_int> {
+    const SET_MODE_FILTER: libc::c_uint = 1;
+    let done = |answer: c_long| {
+        if answer == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
+    };
+    for (resource, most) in &plan.limits {
+        // SAFETY: the limit lives in the plan.
+        done(unsafe { libc::setrlimit(*resource, most) }.into())?;
+    }
+    if !plan.confined {
+        return Ok(());
+    }
+    // SAFETY: numbers only. Without new rights, no program gives back what is taken.
+    done(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into())?;
+    if plan.ruleset != plan.null {
+        // SAFETY: the descriptor is a rule set's and open.
+        done(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, plan.ruleset, 0) })?;
+    }
+    for filter in &plan.filters {
+        let filter: *const libc::sock_fprog = filter;
+        // SAFETY: the filter points to as many instructions as it says, which live in the command.
+        done(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, filter) })?;
+    }
+    Ok(())
 }
 
 /// Tries each place where the program may lie, as `execvp` does; returns why none worked.

@@ -285,6 +285,7 @@ pub fn tree(mut request: StartRequest, kill_grace_ms: u64) -> StartRequest {
         kill_grace_ms: Some(kill_grace_ms),
         output_linger_ms: Some(200),
         scope: Some(KillScope::Tree),
+        ..StartExtension::default()
     });
     request
 }
