@@ -15,6 +15,7 @@ use std::time::Duration;
 use fluxvm_verify::Checkpoint;
 use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::SignedCheckpoint;
+use fluxvm_verify::TreeHash;
 use fluxvm_verify::merkle::Frontier;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
@@ -25,6 +26,7 @@ use crate::committer::Request;
 use crate::keys;
 use crate::signing_key::Signer;
 use crate::store::Write;
+use crate::tree::Growth;
 
 /// How long events may go unsigned.
 pub const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
@@ -65,16 +67,13 @@ pub(crate) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// The nodes that the events bring into the tree, and the tree with them.
-    pub(crate) fn grow(&self, events: &[Arc<RecordedEvent>]) -> (Frontier, Vec<Write>) {
-        let mut frontier = self.frontier.clone();
-        let mut writes = Vec::with_capacity(2 * events.len());
+    /// The tree with these events in it, whose newest block has these leaves so far.
+    pub(crate) fn grow(&self, events: &[Arc<RecordedEvent>], leaves: &[TreeHash]) -> Growth {
+        let mut growth = Growth::of(self.frontier.clone(), leaves);
         for event in events {
-            frontier.push(&event.hash, |index, node| {
-                writes.push((keys::node(index).to_vec(), node.as_bytes().to_vec()));
-            });
+            growth.push(&event.hash);
         }
-        (frontier, writes)
+        growth
     }
 
     /// Whether so much time has gone by that the next events are to be signed at once.

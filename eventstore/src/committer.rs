@@ -46,6 +46,7 @@ use crate::rotate::RotateReply;
 use crate::shared::Shared;
 use crate::snapshot::Background;
 use crate::state::View;
+use crate::store::LARGE_BYTES;
 
 /// How many appends may wait. A writer beyond them waits for a place.
 pub(crate) const QUEUE_APPENDS_MAX: usize = 4096;
@@ -265,9 +266,12 @@ impl Committer {
         }
         let store = self.shared.store().ok_or("the store is closed")?;
         let mut group = group;
-        let (frontier, mut nodes) = self.checkpointer.grow(&group.events);
-        group.writes.append(&mut nodes);
-        let signed = self.sign_with(&mut group, &frontier)?;
+        let mut growth = {
+            let memory = self.shared.memory();
+            self.checkpointer.grow(&group.events, memory.leaves())
+        };
+        group.writes.append(&mut growth.writes);
+        let signed = self.sign_with(&mut group, &growth.frontier)?;
         let started = Instant::now();
         let written = store.commit(&group.writes).map_err(|e| e.to_string());
         let noted = written.and_then(|()| {
@@ -287,11 +291,12 @@ impl Committer {
             .note(took);
         self.head = group.head;
         self.last_recorded_at = group.last_recorded_at;
-        self.checkpointer.frontier = frontier;
+        self.checkpointer.frontier = growth.frontier;
         {
             let mut memory = self.shared.memory_mut();
-            for event in &group.events {
+            for (event, leaf) in group.events.iter().zip(growth.new_leaves) {
                 memory.push(event);
+                memory.push_leaf(leaf);
             }
             for event in &group.redacted {
                 memory.erase(event);
@@ -367,6 +372,11 @@ impl Committer {
         }
         if let Some(archive) = self.shared.archive() {
             archive.close();
+        }
+        if self.shared.poisoned().is_none()
+            && let Some(store) = self.shared.store()
+        {
+            store.ends_in_order(LARGE_BYTES);
         }
         self.shared.close_store();
         for reply in self.closing.drain(..) {

@@ -9,7 +9,9 @@
 //! m ‖ "rewritten"   u64, how many of them the store was written anew after
 //! m ‖ "unlink"      32 each: erased blobs whose files are still to be unlinked
 //! m ‖ "checkpoint"  u64, the size of the newest signed checkpoint
-//! h ‖ index u64     32 bytes, a node of the Merkle tree
+//! t ‖ n u64         the 256 leaves below the nth node of level 8 of the Merkle tree
+//! h ‖ index u64     32 bytes, a node of the tree, of level 8 or above; of any level where an
+//!                   earlier release wrote it
 //! k ‖ size u64      a signed checkpoint, as a note
 //! ```
 //!
@@ -26,6 +28,7 @@ use crate::blobs::BlobDigest;
 const EVENT: u8 = b'e';
 const BLOB: u8 = b'b';
 const NODE: u8 = b'h';
+const TILE: u8 = b't';
 const CHECKPOINT: u8 = b'k';
 
 /// Where the format of the ledger is written.
@@ -55,6 +58,11 @@ pub(crate) fn event(seq: GlobalSeq) -> [u8; 9] {
 /// The key of a node of the tree.
 pub(crate) fn node(index: u64) -> [u8; 9] {
     numbered(NODE, index)
+}
+
+/// The key of the leaves of a complete block.
+pub(crate) fn tile(block: u64) -> [u8; 9] {
+    numbered(TILE, block)
 }
 
 /// The key of a signed checkpoint.

@@ -12,6 +12,9 @@ use fluxvm_verify::Position;
 use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::StreamName;
 use fluxvm_verify::StreamVersion;
+use fluxvm_verify::TreeHash;
+
+use crate::tree::BLOCK_LEAVES;
 
 /// How many of the newest events are kept: a reader some tenths of a second behind still finds its
 /// place.
@@ -27,14 +30,21 @@ pub(crate) struct Memory {
     tail_bytes: usize,
     /// How many events were taken in all.
     end: Position,
+    /// The leaves of the newest block of the tree, up to all of them.
+    leaves: Vec<TreeHash>,
 }
 
 impl Memory {
-    /// An index up to `end`, for `streams` to be put back into it, and no tail.
-    pub(crate) fn restored(streams: HashMap<StreamName, Vec<GlobalSeq>>, end: Position) -> Memory {
+    /// An index of these streams up to `end`, and no tail.
+    pub(crate) fn restored(
+        streams: HashMap<StreamName, Vec<GlobalSeq>>,
+        end: Position,
+        leaves: Vec<TreeHash>,
+    ) -> Memory {
         Memory {
             streams,
             end,
+            leaves,
             ..Memory::default()
         }
     }
@@ -44,6 +54,25 @@ impl Memory {
         self.streams
             .iter()
             .map(|(stream, seqs)| (stream, seqs.as_slice()))
+    }
+
+    /// Takes the leaf of the event that comes next.
+    pub(crate) fn push_leaf(&mut self, leaf: TreeHash) {
+        if self.leaves.len() >= BLOCK_LEAVES {
+            self.leaves.clear();
+        }
+        self.leaves.push(leaf);
+    }
+
+    /// How many events were taken in all.
+    pub(crate) fn end(&self) -> Position {
+        self.end
+    }
+
+    /// The leaves of the newest block of the tree. Those of a block that is not complete are
+    /// nowhere else.
+    pub(crate) fn leaves(&self) -> &[TreeHash] {
+        &self.leaves
     }
 
     /// Takes the next event.

@@ -123,7 +123,7 @@ fn open_in(
     let signer = load_key(options, &rebuilt.chain, &environment)?;
     // Only now is it certain that the ledger is this one and says what is to go.
     redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
-    tree::complete(&*store, &rebuilt.frontier)?;
+    tree::complete(&*store, &rebuilt.frontier, rebuilt.memory.leaves())?;
     let head_file = match noted {
         Some((head_file, _)) => head_file,
         None => {

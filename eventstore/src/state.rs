@@ -107,7 +107,13 @@ impl State {
             hash: event.hash,
         };
         self.last_recorded_at = header.recorded_at;
-        self.frontier.push(&event.hash, |_, _| {});
+        let mut leaf = None;
+        self.frontier.push(&event.hash, |_, node| {
+            leaf.get_or_insert(node);
+        });
+        if let Some(leaf) = leaf {
+            self.memory.push_leaf(leaf);
+        }
         self.memory.push(event);
         self.commands.note(event);
         Ok(())

@@ -14,6 +14,7 @@ use std::time::Duration;
 use fluxvm_eventstore::*;
 use fluxvm_verify::NoteVerdict;
 use fluxvm_verify::ProofError;
+use fluxvm_verify::merkle;
 use fluxvm_verify::merkle::Frontier;
 use support::*;
 use uuid::Uuid;
@@ -187,56 +188,110 @@ async fn an_empty_ledger_can_be_signed_for() {
 #[tokio::test]
 async fn nodes_that_an_earlier_release_did_not_write_are_made_up_for() {
     let (dir, ledger) = new_ledger();
-    fill(&ledger, "session/a", 21).await;
-    let root = ledger.root_at(Position::new(21)).unwrap();
+    fill_blocks(&ledger).await;
+    let size = Position::new(BLOCKS_EVENTS);
+    let root = ledger.root_at(size).unwrap();
+    let mut nodes = Vec::new();
+    let mut frontier = merkle::Frontier::default();
+    for event in all(&ledger) {
+        frontier.push(&event.hash, |index, node| nodes.push((index, node)));
+    }
     ledger.close().await;
     drop(ledger);
-    // All of them, then those of the last events only.
-    for first_missing in [0_u64, 20] {
+    for case in ["no nodes", "none of the last block", "each node by itself"] {
         with_store(dir.path(), |db| {
-            let first = [b"h".as_slice(), &first_missing.to_be_bytes()].concat();
-            let keys: Vec<_> = db
+            let last = [b"h".as_slice(), &511_u64.to_be_bytes()].concat();
+            let first = if case == "none of the last block" {
+                last
+            } else {
+                b"h".to_vec()
+            };
+            let upper: Vec<_> = db
                 .range(first..b"i".to_vec())
                 .keys()
                 .map(Result::unwrap)
                 .collect();
-            assert!(keys.len() > 10);
-            keys.iter().for_each(|key| drop(db.remove(key).unwrap()));
-            if first_missing == 0 {
+            assert!(!upper.is_empty());
+            let tiles: Vec<_> = db.scan_prefix(b"t").keys().map(Result::unwrap).collect();
+            assert_eq!(tiles.len(), 2);
+            let kept = usize::from(case == "none of the last block");
+            let gone = upper.iter().chain(tiles.iter().skip(kept));
+            gone.for_each(|key| drop(db.remove(key).unwrap()));
+            if case == "no nodes" {
                 remove(db, "k");
                 remove(db, "mcheckpoint");
             }
+            if case == "each node by itself" {
+                for (index, node) in &nodes {
+                    let key = [b"h".as_slice(), &index.to_be_bytes()].concat();
+                    db.insert(key, node.as_bytes()).unwrap();
+                }
+            }
         });
         let ledger = open(dir.path());
-        assert_eq!(ledger.root_at(Position::new(21)).unwrap(), root);
+        assert_eq!(ledger.root_at(size).unwrap(), root, "{case}");
         let checkpoint = ledger.checkpoint().await.unwrap();
-        for event in all(&ledger) {
+        for event in all(&ledger).iter().step_by(7) {
             ledger.inclusion_proof(event.seq(), &checkpoint).unwrap();
         }
+        for from in [1, 255, 256, 257, 511, 512, 513, 600] {
+            ledger
+                .consistency_proof(Position::new(from), &checkpoint)
+                .unwrap();
+        }
         ledger.close().await;
+        drop(ledger);
+        // What was made up for is as it would have been written; what was there is left alone.
+        with_store(dir.path(), |db| {
+            let tiles = db.scan_prefix(b"t").count();
+            assert_eq!(tiles, if case == "each node by itself" { 0 } else { 2 });
+        });
+    }
+    // Whoever goes on with nodes by themselves writes blocks from here on.
+    let ledger = open(dir.path());
+    fill_blocks(&ledger).await;
+    let checkpoint = ledger.checkpoint().await.unwrap();
+    for event in all(&ledger).iter().step_by(11) {
+        ledger.inclusion_proof(event.seq(), &checkpoint).unwrap();
+    }
+    ledger.close().await;
+    drop(ledger);
+    with_store(dir.path(), |db| assert_eq!(db.scan_prefix(b"t").count(), 2));
+}
+
+/// Two whole blocks of the tree and a part of one.
+const BLOCKS_EVENTS: u64 = 600;
+
+async fn fill_blocks(ledger: &Ledger) {
+    for _ in 0..2 {
+        let many = (0..BLOCKS_EVENTS / 2).map(event).collect();
+        let many = append(vec![to("session/a", ExpectedVersion::Any, many)]);
+        ledger.append(many).await.unwrap();
     }
 }
 
 #[tokio::test]
 async fn a_node_that_was_altered_gives_no_proof() {
     let (dir, ledger) = new_ledger();
-    fill(&ledger, "session/a", 8).await;
+    fill_blocks(&ledger).await;
     ledger.close().await;
     drop(ledger);
-    let set = |index: u64| {
+    let set = |kind: &str, number: u64, value: &[u8]| {
         with_store(dir.path(), |db| {
-            let key = [b"h".as_slice(), &index.to_be_bytes()].concat();
-            db.insert(key, &[7; 32]).unwrap();
+            let key = [kind.as_bytes(), &number.to_be_bytes()].concat();
+            assert!(db.insert(key, value).unwrap().is_some());
         });
     };
-    set(0);
+    // The leaves of the first block.
+    set("t", 0, &[7; 32 * 256]);
     let ledger = open(dir.path());
     let checkpoint = ledger.checkpoint().await.unwrap();
     let refused = ledger.inclusion_proof(GlobalSeq::new(2).unwrap(), &checkpoint);
     assert!(matches!(refused, Err(ReadError::TreeDamaged { .. })));
     ledger.close().await;
     drop(ledger);
-    set(14);
+    // The node above the first two blocks.
+    set("h", merkle::stored_index(9, 0), &[7; 32]);
     let refused = try_open(dir.path());
     assert!(matches!(refused, Err(OpenError::TreeDamaged { .. })));
 }

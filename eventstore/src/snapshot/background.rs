@@ -26,6 +26,8 @@ use crate::rebuild::Expected;
 use crate::rebuild::Walk;
 use crate::shared::Shared;
 use crate::state::State;
+use crate::tree;
+use crate::tree::StoredTree;
 
 /// One thread, so that the writers have the other cores.
 const THREADS: usize = 1;
@@ -201,7 +203,7 @@ impl Shared {
         stop: &AtomicBool,
     ) -> Result<(), OpenError> {
         let store = self.store().ok_or(OpenError::Stopped)?;
-        let signed = crate::tree::latest_checkpoint(&*store)?;
+        let signed = tree::latest_checkpoint(&*store)?;
         let walk = Walk {
             store: &*store,
             blobs: &self.blobs,
@@ -215,7 +217,7 @@ impl Shared {
         };
         let start = State::at_genesis(&self.genesis)?;
         let state = walk.run(start, expected, &mut |_| {})?;
-        let stored = crate::tree::stored_frontier(&*store, until)?;
+        let stored = StoredTree::at(&*store, until)?.frontier()?;
         match stored == state.frontier && state.head.position == until {
             true => Ok(()),
             false => Err(OpenError::TreeDamaged { size: until }),

@@ -13,14 +13,12 @@
 use std::collections::HashMap;
 
 use fluxvm_verify::GlobalSeq;
-use fluxvm_verify::Position;
 use fluxvm_verify::RecordedAt;
 use fluxvm_verify::StreamName;
 use fluxvm_verify::TreeHash;
 
 use crate::idempotency::Commands;
 use crate::idempotency::KEY_BYTES;
-use crate::memory::Memory;
 use crate::state::View;
 
 /// A state as it is read back, before it is held against the store.
@@ -29,7 +27,7 @@ pub(super) struct Decoded {
     pub(super) root: TreeHash,
     pub(super) rotations: Vec<GlobalSeq>,
     pub(super) commands: Commands,
-    pub(super) memory: Memory,
+    pub(super) streams: HashMap<StreamName, Vec<GlobalSeq>>,
 }
 
 pub(super) fn encode(state: &View<'_>) -> Vec<u8> {
@@ -77,8 +75,8 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
     put(out, u64::try_from(count).unwrap_or(u64::MAX));
 }
 
-/// Reads what [`encode`] wrote at the event with the number `end`.
-pub(super) fn decode(bytes: &[u8], end: Position) -> Option<Decoded> {
+/// Reads what [`encode`] wrote.
+pub(super) fn decode(bytes: &[u8]) -> Option<Decoded> {
     let mut reader = Reader(bytes);
     let last_recorded_at = RecordedAt::from_unix_ns(reader.number()?);
     let root = TreeHash::from_bytes(reader.array()?);
@@ -105,7 +103,7 @@ pub(super) fn decode(bytes: &[u8], end: Position) -> Option<Decoded> {
         root,
         rotations,
         commands,
-        memory: Memory::restored(streams, end),
+        streams,
     })
 }
 

@@ -5,26 +5,22 @@ use std::sync::Arc;
 
 use fluxvm_verify::Genesis;
 use fluxvm_verify::GlobalSeq;
-use fluxvm_verify::Position;
 use fluxvm_verify::RecordedEvent;
-use fluxvm_verify::TreeHash;
-use fluxvm_verify::merkle;
-use fluxvm_verify::merkle::Frontier;
 
 use super::Snapshots;
 use super::codec;
 use crate::Follower;
 use crate::Head;
-use crate::OpenError;
 use crate::blobs::BlobStore;
 use crate::keys;
+use crate::memory::Memory;
 use crate::rebuild::Expected;
 use crate::rebuild::is_signed_for;
 use crate::redact;
 use crate::shared::event_of_record;
 use crate::state::State;
 use crate::store::Store;
-use crate::tree;
+use crate::tree::StoredTree;
 
 /// What a snapshot has to agree with.
 pub(crate) struct Ground<'a> {
@@ -76,7 +72,7 @@ impl Snapshots {
         if read.redactions != redactions {
             return Err("something was erased since".to_owned());
         }
-        let decoded = codec::decode(read.state(), read.head.position);
+        let decoded = codec::decode(read.state());
         let decoded = decoded.ok_or("the ledger's part of it cannot be read")?;
         let mut state = State::at_genesis(ground.genesis).map_err(|e| e.to_string())?;
         ground.check_event(read.head)?;
@@ -85,12 +81,16 @@ impl Snapshots {
             let followed = state.chain.follow(&event);
             followed.map_err(|e| e.to_string())?;
         }
-        state.frontier = ground.frontier(read.head.position, decoded.root)?;
-        state.memory = decoded.memory;
+        let tree = StoredTree::at(ground.store, read.head.position).map_err(|e| e.to_string())?;
+        state.frontier = tree.frontier().map_err(|e| e.to_string())?;
+        if state.frontier.root() != decoded.root {
+            return Err("the stored tree is another one".to_owned());
+        }
         state.commands = decoded.commands;
         state.last_recorded_at = decoded.last_recorded_at;
         state.head = read.head;
-        ground.check_known(&state)?;
+        ground.check_known(&state, &tree)?;
+        state.memory = Memory::restored(decoded.streams, read.head.position, tree.into_leaves());
         match follower.restore(read.follower()) {
             true => Ok(state),
             false => Err("the follower's part of it cannot be read".to_owned()),
@@ -120,17 +120,8 @@ impl Ground<'_> {
         }
     }
 
-    /// The edge of the stored tree, which must have this root.
-    fn frontier(&self, size: Position, root: TreeHash) -> Result<Frontier, String> {
-        let frontier = tree::stored_frontier(self.store, size).map_err(|e| e.to_string())?;
-        match frontier.root() == root {
-            true => Ok(frontier),
-            false => Err("the stored tree is another one".to_owned()),
-        }
-    }
-
     /// What is known of the ledger up to here holds. What lies behind is met on the way there.
-    fn check_known(&self, state: &State) -> Result<(), String> {
+    fn check_known(&self, state: &State, tree: &StoredTree<'_>) -> Result<(), String> {
         let here = state.head.position;
         let noted = self.expected.noted;
         let passed = noted.filter(|noted| noted.position <= here && noted.position.get() > 0);
@@ -139,8 +130,7 @@ impl Ground<'_> {
         }
         let signed = self.expected.signed.filter(|it| it.size() <= here);
         let Some(signed) = signed else { return Ok(()) };
-        let root = merkle::root(signed.size(), |index| tree::stored_node(self.store, index));
-        let root = root.map_err(|e: OpenError| e.to_string())?;
+        let root = tree.root_at(signed.size()).map_err(|e| e.to_string())?;
         match is_signed_for(signed, &root, &state.chain) {
             true => Ok(()),
             false => Err("what was signed before it is not in the stored tree".to_owned()),

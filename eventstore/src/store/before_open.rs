@@ -13,6 +13,7 @@
 //! Whoever finds `complete` finds an opening that neither succeeded nor was refused, and puts the
 //! files back before anything else. A folder without it is part of a copy and counts for nothing.
 //! sled's folder `blobs` is left out: the segments are so large that nothing is ever put there.
+//! A store that is [as it was closed][super::closed] is not copied: opening it changes nothing.
 //! Where there is no space for the copy the store is opened without it, and that is reported.
 
 use std::fs;
@@ -27,6 +28,7 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::closed;
 use super::founding;
 use super::generation;
 use crate::OpenError;
@@ -48,6 +50,8 @@ pub(super) struct BeforeOpen {
     disk: Arc<dyn Disk>,
     lock: Arc<File>,
     is_kept: bool,
+    /// There is no copy because the store is as it was closed.
+    is_untouched: bool,
 }
 
 impl BeforeOpen {
@@ -59,7 +63,12 @@ impl BeforeOpen {
             let shown = dir.display();
             tracing::warn!(dir = %shown, "an opening was cut off: the store's files are put back");
         }
-        let is_kept = match copy_store(dir, &**disk) {
+        let is_untouched = closed::is_untouched(dir).unwrap_or_default();
+        let copied = match is_untouched {
+            true => Ok(false),
+            false => copy_store(dir, &**disk),
+        };
+        let is_kept = match copied {
             Ok(is_kept) => is_kept,
             Err(error) => {
                 tracing::warn!(
@@ -76,6 +85,7 @@ impl BeforeOpen {
             disk: Arc::clone(disk),
             lock,
             is_kept,
+            is_untouched,
         })
     }
 
@@ -86,6 +96,10 @@ impl BeforeOpen {
 
     /// The opening succeeded: the copy goes, durably, before anything is appended.
     pub(super) fn forget(self) -> Result<(), OpenError> {
+        if self.is_untouched {
+            let forgotten = closed::forget(&self.dir, &*self.disk);
+            forgotten.map_err(OpenError::io(&self.dir))?;
+        }
         if !self.is_kept {
             return Ok(());
         }
@@ -157,7 +171,7 @@ fn copy_store(dir: &Path, disk: &dyn Disk) -> io::Result<bool> {
 }
 
 /// What sled has in this folder.
-fn store_files(folder: &Path) -> io::Result<Vec<String>> {
+pub(super) fn store_files(folder: &Path) -> io::Result<Vec<String>> {
     let mut names = generation::names(folder)?;
     names.retain(|name| name == "db" || name == "conf" || name.starts_with(generation::SNAPSHOT));
     Ok(names)

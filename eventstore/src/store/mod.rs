@@ -6,6 +6,7 @@
 //! answers, the plain one has to answer too.
 
 mod before_open;
+mod closed;
 pub(crate) mod file_system;
 mod founding;
 mod generation;
@@ -65,6 +66,10 @@ pub(crate) trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Says that nothing more will be written, and everything is as it should be: a store of so many
+    /// bytes may take its time to close, so that the next opening need not.
+    fn ends_in_order(&self, _from_bytes: u64) {}
+
     /// The size of its files.
     fn bytes_on_disk(&self) -> u64;
 }
@@ -103,6 +108,9 @@ pub(crate) fn open_for<T>(
         Err(refused) => Err(before.refuse(refused)),
     }
 }
+
+/// Stores of at least so many bytes close in a way that makes the next opening short.
+pub(crate) const LARGE_BYTES: u64 = closed::LARGE_BYTES;
 
 /// Whether there is no sign of a ledger in `dir`, not even of one that is being founded.
 pub(crate) fn is_absent(dir: &Path, environment: &Environment) -> bool {

@@ -27,6 +27,8 @@ use std::panic::catch_unwind;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -35,6 +37,7 @@ use super::Entries;
 use super::Store;
 use super::StoreError;
 use super::Write;
+use super::closed;
 use super::founding;
 use crate::OpenError;
 use crate::append::ATTACHMENT_BYTES_MAX;
@@ -43,7 +46,7 @@ use crate::files;
 use crate::record::RECORD_BYTES_MAX;
 
 /// The size of sled's segments in bytes. Fixed when a ledger is created.
-const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
+pub(super) const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many items a leaf can hold at the instant before it splits.
 const LEAF_ITEMS_MAX: usize = 17;
@@ -61,6 +64,26 @@ pub(crate) struct SledStore {
     files: Files,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
+    cache_bytes: u64,
+    /// From what size on it is settled when it is closed.
+    settled_from_bytes: AtomicU64,
+}
+
+impl Drop for SledStore {
+    fn drop(&mut self) {
+        let from = self.settled_from_bytes.load(Ordering::Relaxed);
+        if self.db_bytes() < from {
+            return;
+        }
+        self.db.close();
+        self.files.wait();
+        if let Err(StoreError(reason)) = self.settle() {
+            tracing::warn!(
+                reason,
+                "the store was closed, and its next opening will take longer"
+            );
+        }
+    }
 }
 
 /// sled's handle. Present until it is dropped.
@@ -74,9 +97,15 @@ impl Db {
 }
 
 impl Drop for Db {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Db {
     /// sled syncs once more when its last handle goes, and panics where that fails. Everything that
     /// was answered for is on the disk by then, so the failure is reported and nothing else.
-    fn drop(&mut self) {
+    fn close(&mut self) {
         let db = self.0.take();
         let dropped = guarded(|| {
             drop(db);
@@ -97,11 +126,19 @@ struct Files {
 }
 
 impl Drop for Files {
+    fn drop(&mut self) {
+        self.wait();
+    }
+}
+
+impl Files {
     /// Waits until sled has let go of its file, which its own threads do a little after the last
     /// handle is dropped: whoever opens the store next must find it free.
-    fn drop(&mut self) {
+    fn wait(&self) {
         for _ in 0..CLOSE_TRIES_MAX {
             if !matches!(self.db.try_lock(), Err(TryLockError::WouldBlock)) {
+                // What was locked here only to look is free again.
+                let _ = self.db.unlock();
                 return;
             }
             std::thread::sleep(CLOSE_TRY_INTERVAL);
@@ -121,13 +158,7 @@ impl SledStore {
         files::create_private_dir(dir, &*disk).map_err(OpenError::io(dir))?;
         founding::begin(dir, &*disk)?;
         remove_unfinished_snapshots(dir).map_err(OpenError::io(dir))?;
-        let config = sled::Config::new()
-            .path(dir)
-            .mode(sled::Mode::HighThroughput)
-            .cache_capacity(cache_bytes)
-            .flush_every_ms(None)
-            .use_compression(false)
-            .segment_size(SEGMENT_BYTES);
+        let config = config(dir, cache_bytes);
         let db =
             guarded(|| config.open())
                 .map(|db| Db(Some(db)))
@@ -155,9 +186,36 @@ impl SledStore {
             files,
             disk,
             dir: dir.to_owned(),
+            cache_bytes,
+            settled_from_bytes: AtomicU64::new(u64::MAX),
         };
         store.sync_everything()?;
         Ok(store)
+    }
+
+    fn db_bytes(&self) -> u64 {
+        self.files
+            .db
+            .metadata()
+            .map_or(0, |metadata| metadata.len())
+    }
+
+    /// Has sled write its snapshot, which it does at an opening, and notes what the files are then.
+    fn settle(&self) -> Result<(), StoreError> {
+        let config = config(&self.dir, self.cache_bytes);
+        let mut db = Db(Some(guarded(|| config.open())?));
+        db.close();
+        self.files.wait();
+        let failed = |e: io::Error| StoreError(e.to_string());
+        for name in ["conf", "db", ""] {
+            files::sync_path(&self.dir.join(name), &*self.disk).map_err(failed)?;
+        }
+        let parent = files::parent_of(&self.dir);
+        let dir = match self.dir.join(files::LOCK).exists() {
+            true => &self.dir,
+            false => &parent,
+        };
+        closed::note(dir, &self.dir, &*self.disk).map_err(failed)
     }
 
     /// Syncs what sled never does. At each opening, because the last one may have ended half way.
@@ -208,9 +266,23 @@ impl Store for SledStore {
         founding::finish(&self.dir, &*self.disk)
     }
 
+    fn ends_in_order(&self, from_bytes: u64) {
+        self.settled_from_bytes.store(from_bytes, Ordering::Relaxed);
+    }
+
     fn bytes_on_disk(&self) -> u64 {
         files::bytes_under(&self.dir)
     }
+}
+
+fn config(dir: &Path, cache_bytes: u64) -> sled::Config {
+    sled::Config::new()
+        .path(dir)
+        .mode(sled::Mode::HighThroughput)
+        .cache_capacity(cache_bytes)
+        .flush_every_ms(None)
+        .use_compression(false)
+        .segment_size(SEGMENT_BYTES)
 }
 
 /// The entries of a range.
