@@ -21,9 +21,12 @@ use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 use tokio::sync::watch;
 
+use crate::OpenError;
 use crate::committer::Committer;
 use crate::committer::Request;
 use crate::keys;
+use crate::pruning::CHECKPOINTS_KEPT_MAX;
+use crate::pruning::Kept;
 use crate::signing_key::Signer;
 use crate::store::Write;
 use crate::tree::Growth;
@@ -64,12 +67,17 @@ pub(crate) struct Checkpointer {
     /// The clock's reading at the last signature, or at opening.
     pub(crate) signed_at: Duration,
     pub(crate) timer: Timer,
+    /// Those that are stored; looked up when the first one is signed.
+    pub(crate) kept: Option<Kept>,
+    /// See [`Environment`][crate::Environment]: nothing is done here.
+    pub(crate) is_off: bool,
 }
 
 impl Checkpointer {
     /// The tree with these events in it, whose newest block has these leaves so far.
     pub(crate) fn grow(&self, events: &[Arc<RecordedEvent>], leaves: &[TreeHash]) -> Growth {
         let mut growth = Growth::of(self.frontier.clone(), leaves);
+        let events = if self.is_off { &[] } else { events };
         for event in events {
             growth.push(&event.hash);
         }
@@ -78,12 +86,15 @@ impl Checkpointer {
 
     /// Whether so much time has gone by that the next events are to be signed at once.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
-        now.saturating_sub(self.signed_at) >= CHECKPOINT_INTERVAL
+        !self.is_off && now.saturating_sub(self.signed_at) >= CHECKPOINT_INTERVAL
     }
 
     /// Whether there are events that nobody has signed for.
     pub(crate) fn is_behind(&self) -> bool {
         let size = self.frontier.size();
+        if self.is_off {
+            return false;
+        }
         let signed = self.latest.borrow().as_ref().map(|latest| latest.size());
         signed.map_or(size.get() > 0, |signed| signed < size)
     }
@@ -154,6 +165,20 @@ impl Committer {
             .latest
             .send_replace(Some(Arc::clone(signed)));
         self.checkpointer.timer.rest();
+        if let Err(error) = self.prune_checkpoints(signed) {
+            // They only take space; what is really wrong with the store shows where it is needed.
+            tracing::warn!(%error, "checkpoints that are too many cannot be removed");
+        }
+    }
+
+    fn prune_checkpoints(&mut self, signed: &SignedCheckpoint) -> Result<(), OpenError> {
+        let store = self.shared.store().ok_or(OpenError::Stopped)?;
+        let kept = match &mut self.checkpointer.kept {
+            Some(kept) => kept,
+            none => none.insert(Kept::load(&*store, CHECKPOINTS_KEPT_MAX)?),
+        };
+        kept.note(signed.size());
+        kept.prune(&*store, &self.shared.chain())
     }
 
     /// Signs if there is something to sign and it is time.

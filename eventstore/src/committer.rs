@@ -294,8 +294,8 @@ impl Committer {
         self.checkpointer.frontier = growth.frontier;
         {
             let mut memory = self.shared.memory_mut();
-            for (event, leaf) in group.events.iter().zip(growth.new_leaves) {
-                memory.push(event);
+            group.events.iter().for_each(|event| memory.push(event));
+            for leaf in growth.new_leaves {
                 memory.push_leaf(leaf);
             }
             for event in &group.redacted {

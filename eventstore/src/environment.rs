@@ -72,6 +72,10 @@ pub struct Environment {
     pub store: StoreKind,
     /// The files of the archive.
     pub archive_files: Arc<dyn FileSystem>,
+    /// No tree is kept and nothing is signed: for measuring what both cost. A ledger that was
+    /// written so gets its tree when it is next opened in the ordinary way.
+    #[doc(hidden)]
+    pub without_proofs: bool,
 }
 
 impl Environment {
@@ -90,6 +94,7 @@ impl Default for Environment {
             disk: Arc::new(SystemDisk),
             store: StoreKind::Sled,
             archive_files: Environment::real_files(),
+            without_proofs: false,
         }
     }
 }

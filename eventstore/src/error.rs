@@ -10,6 +10,8 @@ use fluxvm_verify::Position;
 use fluxvm_verify::ProofError;
 use fluxvm_verify::StreamName;
 
+use crate::store::StoreError;
+
 /// Why a ledger does not open. A ledger that opens holds every event that it ever answered for; one
 /// that does not is left as it was.
 #[derive(Debug, thiserror::Error)]
@@ -146,6 +148,12 @@ pub enum OpenError {
         /// The verifier key of the file.
         found: String,
     },
+}
+
+impl From<StoreError> for OpenError {
+    fn from(StoreError(reason): StoreError) -> OpenError {
+        OpenError::Store { reason }
+    }
 }
 
 impl From<ProofError> for OpenError {

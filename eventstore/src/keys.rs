@@ -70,6 +70,12 @@ pub(crate) fn checkpoint(size: Position) -> [u8; 9] {
     numbered(CHECKPOINT, size.get())
 }
 
+/// The size that the checkpoint under `key` is of.
+pub(crate) fn checkpoint_size(key: &[u8]) -> Option<Position> {
+    let number = key.strip_prefix(&[CHECKPOINT])?.try_into().ok()?;
+    Some(Position::new(u64::from_be_bytes(number)))
+}
+
 fn numbered(kind: u8, number: u64) -> [u8; 9] {
     let mut key = [kind; 9];
     if let Some(bytes) = key.last_chunk_mut::<8>() {

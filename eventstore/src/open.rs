@@ -165,6 +165,8 @@ fn open_in(
         signed_at: shared.environment.clock.elapsed(),
         latest: watch::Sender::new(signed.map(Arc::new)),
         timer,
+        kept: None,
+        is_off: shared.environment.without_proofs,
     };
     if checkpointer.is_behind() {
         checkpointer.timer.ask();

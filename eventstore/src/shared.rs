@@ -33,6 +33,7 @@ use crate::record::Body;
 use crate::snapshot::Snapshots;
 use crate::store::Store;
 use crate::sync_times::SyncTimes;
+use crate::tree::Block;
 
 /// The most events that one read returns.
 const READ_EVENTS_MAX: usize = 4096;
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     pub(crate) sync_times: Mutex<SyncTimes>,
     /// None once the ledger is closed.
     store: RwLock<Option<Arc<dyn Store>>>,
+    /// The block of the tree that was read last.
+    block: RwLock<Option<Arc<Block>>>,
     memory: RwLock<Memory>,
     /// The keys that spoke for the ledger. Changed by the committer only.
     chain: RwLock<KeyChain>,
@@ -80,6 +83,7 @@ impl Shared {
             poison: watch::Sender::new(None),
             sync_times: Mutex::default(),
             store: RwLock::new(Some(store)),
+            block: RwLock::default(),
             memory: RwLock::new(memory),
             chain: RwLock::new(chain),
             archive: OnceLock::new(),
@@ -130,6 +134,18 @@ impl Shared {
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
+    }
+
+    pub(crate) fn latest_block(&self) -> Option<Arc<Block>> {
+        self.block
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(crate) fn keep_block(&self, block: Block) {
+        let mut latest = self.block.write().unwrap_or_else(PoisonError::into_inner);
+        *latest = Some(Arc::new(block));
     }
 
     /// Lets `archive` have everything from now on.

@@ -36,10 +36,12 @@ use crate::store::Write;
 const BLOCK_LEVEL: u32 = 8;
 /// How many leaves a block has.
 pub(crate) const BLOCK_LEAVES: usize = 1 << BLOCK_LEVEL;
+/// How many bytes it is stored in.
+const BLOCK_BYTES: usize = BLOCK_LEAVES * 32;
 /// How many writes are made at a time when nodes are made up for.
 const BACKFILL_WRITES: usize = 128;
 
-const _: () = assert!(BLOCK_LEAVES * 32 <= RECORD_BYTES_MAX);
+const _: () = assert!(BLOCK_BYTES <= RECORD_BYTES_MAX);
 
 fn store_failed(error: StoreError) -> OpenError {
     OpenError::Store {
@@ -229,6 +231,56 @@ fn stored_node(
     Ok(node.and_then(|node| Some(TreeHash::from_bytes(node.as_ref().try_into().ok()?))))
 }
 
+/// A complete block with all nodes in it. Proofs for events of one session are often in the same.
+pub(crate) struct Block {
+    number: u64,
+    /// Level after level, the leaves first.
+    nodes: Vec<TreeHash>,
+}
+
+impl Block {
+    /// The block that a node is in, where it is complete and stored as one.
+    fn around(
+        store: &dyn Store,
+        index: u64,
+        open: &OpenBlock<'_>,
+    ) -> Result<Option<Block>, StoreError> {
+        let (level, number) = place_of(index);
+        let number = (number << level) >> BLOCK_LEVEL;
+        if level >= BLOCK_LEVEL || number == open.number {
+            return Ok(None);
+        }
+        let tile = store.get(&keys::tile(number))?;
+        Ok(tile.and_then(|tile| {
+            let (leaves, _) = tile.as_chunks::<BLOCK_BYTES>().0.first()?.as_chunks::<32>();
+            let mut nodes: Vec<_> = leaves.iter().map(|it| TreeHash::from_bytes(*it)).collect();
+            let mut first = 0;
+            while let Some(level) = nodes.get(first..).filter(|level| level.len() > 1) {
+                let (pairs, _) = level.as_chunks::<2>();
+                let above = pairs
+                    .iter()
+                    .map(|[left, right]| TreeHash::node(left, right));
+                let above: Vec<_> = above.collect();
+                first += level.len();
+                nodes.extend(above);
+            }
+            Some(Block { number, nodes })
+        }))
+    }
+
+    /// The node with this number, if it is in the block.
+    fn node(&self, index: u64) -> Option<TreeHash> {
+        let (level, number) = place_of(index);
+        let is_here = level < BLOCK_LEVEL && (number << level) >> BLOCK_LEVEL == self.number;
+        let before = 2 * BLOCK_LEAVES - (2 * BLOCK_LEAVES).checked_shr(level)?;
+        let within = usize::try_from(number % (BLOCK_LEAVES as u64 >> level.min(BLOCK_LEVEL)));
+        self.nodes
+            .get(before + within.ok()?)
+            .copied()
+            .filter(|_| is_here)
+    }
+}
+
 /// The node above so many leaves, a power of two.
 fn node_above(leaves: &[TreeHash]) -> TreeHash {
     match leaves {
@@ -328,26 +380,40 @@ fn backfill(store: &dyn Store, from: u64, to: u64) -> Result<(), OpenError> {
 }
 
 impl Shared {
-    fn node(&self, index: u64) -> Result<TreeHash, ReadError> {
-        let failed = |reason: String| ReadError::Store {
-            reason: reason.into(),
-        };
-        let store = self.store().ok_or(ReadError::Closed)?;
-        // Read before the store is, which has every block that is no longer in memory then.
-        let (number, leaves) = match place_of(index) {
-            (BLOCK_LEVEL.., _) => (u64::MAX, Vec::new()),
-            _ => {
+    /// Gives nodes of the tree, as it is in memory and in the store.
+    fn nodes(&self) -> impl FnMut(u64) -> Result<TreeHash, ReadError> + '_ {
+        // The open block is looked at before the store is, which then has every block that is no
+        // longer open. What is durable does not change, so once is enough.
+        let mut open = None;
+        move |index| {
+            let failed = |reason: String| ReadError::Store {
+                reason: reason.into(),
+            };
+            if let Some(node) = self.latest_block().and_then(|block| block.node(index)) {
+                return Ok(node);
+            }
+            let (number, leaves) = open.get_or_insert_with(|| {
                 let memory = self.memory();
                 let block = memory.end().get().saturating_sub(1) >> BLOCK_LEVEL;
                 (block, memory.leaves().to_vec())
-            }
-        };
-        let open = OpenBlock {
-            number,
-            leaves: &leaves,
-        };
-        let node = stored_node(&*store, index, &open).map_err(|e| failed(e.to_string()))?;
-        node.ok_or_else(|| failed(format!("node {index} of the tree is missing")))
+            });
+            let open = OpenBlock {
+                number: *number,
+                leaves,
+            };
+            let store = self.store().ok_or(ReadError::Closed)?;
+            let node = match Block::around(&*store, index, &open) {
+                Ok(Some(block)) => {
+                    let node = block.node(index);
+                    self.keep_block(block);
+                    Ok(node)
+                }
+                Ok(None) => stored_node(&*store, index, &open),
+                Err(e) => Err(e),
+            };
+            let node = node.map_err(|e| failed(e.to_string()))?;
+            node.ok_or_else(|| failed(format!("node {index} of the tree is missing")))
+        }
     }
 
     fn check_durable(&self, size: Position) -> Result<(), ReadError> {
@@ -363,7 +429,7 @@ impl Shared {
 
     pub(crate) fn root_at(&self, size: Position) -> Result<TreeHash, ReadError> {
         self.check_durable(size)?;
-        merkle::root(size, |index| self.node(index))
+        merkle::root(size, self.nodes())
     }
 
     /// The path from an event to a root that is known, checked.
@@ -375,7 +441,7 @@ impl Shared {
     ) -> Result<Vec<TreeHash>, ReadError> {
         self.check_durable(size)?;
         let (seq, hash) = event;
-        let path = merkle::inclusion_path(seq, size, |index| self.node(index))?;
+        let path = merkle::inclusion_path(seq, size, self.nodes())?;
         match merkle::verify_inclusion(hash, seq, size, &path, root) {
             Ok(()) => Ok(path),
             Err(_) => Err(ReadError::TreeDamaged { size }),
@@ -409,7 +475,7 @@ impl Shared {
     ) -> Result<ConsistencyProof, ReadError> {
         let to = checkpoint.size();
         self.check_durable(to)?;
-        let path = merkle::consistency_path(from, to, |index| self.node(index))?;
+        let path = merkle::consistency_path(from, to, self.nodes())?;
         let from_root = self.root_at(from)?;
         let proof = ConsistencyProof {
             from,
@@ -494,6 +560,10 @@ mod tests {
             let of_block = stored_node(&*blocks, index, &open).unwrap().unwrap();
             let by_itself = stored_node(&*nodes, index, &nothing).unwrap().unwrap();
             assert_eq!(of_block, by_itself, "{index}");
+            if let Some(block) = Block::around(&*blocks, index, &open).unwrap() {
+                assert_eq!(block.node(index), Some(by_itself), "{index}");
+                assert_eq!(block.node(merkle::stored_index(0, 2 * 256)), None);
+            }
         }
         let beyond = merkle::stored_index(0, EVENTS);
         assert_eq!(stored_node(&*blocks, beyond, &open).unwrap(), None);

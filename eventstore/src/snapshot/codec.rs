@@ -98,7 +98,7 @@ pub(super) fn decode(bytes: &[u8]) -> Option<Decoded> {
         let name = StreamName::parse(name).ok()?;
         streams.insert(name, reader.seqs()?);
     }
-    reader.0.is_empty().then(|| Decoded {
+    reader.0.is_empty().then_some(Decoded {
         last_recorded_at,
         root,
         rotations,

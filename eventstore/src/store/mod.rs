@@ -51,6 +51,9 @@ pub(crate) trait Store: Send + Sync {
     /// without the bytes being on the disk.
     fn commit(&self, writes: &[Write]) -> Result<(), StoreError>;
 
+    /// Removes what lies under these keys. It is not waited for: after a loss of power it may be back.
+    fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError>;
+
     /// The value under `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError>;
 

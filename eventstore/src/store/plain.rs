@@ -106,6 +106,15 @@ impl Store for PlainStore {
         Ok(())
     }
 
+    /// They are gone until the store is opened again: its log only ever grows.
+    fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
+        let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
+        for key in keys {
+            index.remove(key);
+        }
+        Ok(())
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         self.place(key).map(|place| self.read(place)).transpose()
     }

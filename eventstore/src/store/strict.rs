@@ -244,6 +244,12 @@ impl Store for SledStore {
             .map_err(|e| StoreError(format!("the database file does not sync: {e}")))
     }
 
+    fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
+        let mut batch = sled::Batch::default();
+        keys.iter().for_each(|key| batch.remove(key.as_slice()));
+        guarded(|| self.db.get()?.apply_batch(batch))
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
         Ok(guarded(|| self.db.get()?.get(key))?.map(Bytes::from_owner))
     }

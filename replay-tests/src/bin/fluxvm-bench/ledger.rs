@@ -1,5 +1,9 @@
 //! The ledger alone, in this process: appends, and opening with full verification.
 
+use std::fs::File;
+use std::io::BufReader;
+use std::io::BufWriter;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -9,23 +13,30 @@ use std::time::Instant;
 use fluxvm_eventstore::Actor;
 use fluxvm_eventstore::Append;
 use fluxvm_eventstore::CommandId;
+use fluxvm_eventstore::Content;
 use fluxvm_eventstore::CorrelationId;
+use fluxvm_eventstore::Environment;
 use fluxvm_eventstore::EventKind;
+use fluxvm_eventstore::EvidenceOptions;
 use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::ExportScope;
 use fluxvm_eventstore::Ledger;
 use fluxvm_eventstore::LedgerOptions;
 use fluxvm_eventstore::NewEvent;
 use fluxvm_eventstore::StreamAppend;
 use fluxvm_eventstore::StreamName;
 use fluxvm_projections::World;
+use fluxvm_verify::VerifyOptions;
+use fluxvm_verify::verify_export;
 use serde_json::json;
+use tokio::runtime::Runtime;
 use uuid::Uuid;
 
 use crate::Scale;
 use crate::figures::Figure;
 
 /// Bytes of filler that make a payload about 1 KB, with what else is in it.
-const COMMAND_BYTES: usize = 840;
+pub(crate) const COMMAND_BYTES: usize = 840;
 
 pub(crate) fn measure(scale: Scale, sync: &Figure) -> Vec<Figure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -36,8 +47,9 @@ pub(crate) fn measure(scale: Scale, sync: &Figure) -> Vec<Figure> {
     for (writers, count) in [(1, 4_000), (16, 40_000), (64, 120_000), (256, 120_000)] {
         eprintln!("  append with {writers} writers");
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let measured = runtime.block_on(closed_loop(folder.path(), writers, scale.of(count)));
-        let (samples, took) = measured;
+        let ordinary = Environment::default();
+        let measured = closed_loop(folder.path(), writers, scale.of(count), ordinary);
+        let (samples, took) = runtime.block_on(measured);
         let name = format!("append 1 KB events, {writers} writers");
         let rate = Figure::rate(format!("{name}, together"), samples.len(), took, "events");
         figures.push(match writers {
@@ -46,14 +58,16 @@ pub(crate) fn measure(scale: Scale, sync: &Figure) -> Vec<Figure> {
         });
         figures.push(Figure::latency(name, samples).against(sync));
         if writers == 64 {
+            figures.push(without_proofs(&runtime, writers, scale.of(count)));
             figures.push(rebuild(folder.path()));
+            figures.push(verify(folder.path()));
         }
     }
     for per_second in [500, 2_000, 10_000] {
         eprintln!("  append at {per_second} events/s, arrivals on schedule");
         let folder = tempfile::tempdir().expect("a temporary folder");
         let count = scale.of(per_second * 4);
-        let samples = runtime.block_on(open_loop(folder.path(), per_second, count));
+        let samples = open_loop(&runtime, folder.path(), per_second, count);
         let figure = Figure::latency(
             format!("append at {per_second} events/s, from schedule"),
             samples,
@@ -68,7 +82,7 @@ pub(crate) fn measure(scale: Scale, sync: &Figure) -> Vec<Figure> {
     figures
 }
 
-fn options(folder: &Path) -> LedgerOptions {
+pub(crate) fn options(folder: &Path) -> LedgerOptions {
     LedgerOptions {
         dir: folder.join("ledger"),
         blobs_dir: folder.join("blobs"),
@@ -82,8 +96,14 @@ fn options(folder: &Path) -> LedgerOptions {
 
 /// Every writer appends one event after the other to a stream of its own, each as soon as the last one is
 /// durable.
-async fn closed_loop(folder: &Path, writers: usize, count: usize) -> (Vec<Duration>, Duration) {
-    let ledger = Ledger::open(options(folder), Box::new(|_| {})).expect("a new ledger");
+async fn closed_loop(
+    folder: &Path,
+    writers: usize,
+    count: usize,
+    environment: Environment,
+) -> (Vec<Duration>, Duration) {
+    let ledger = Ledger::open_in(options(folder), Box::new(|_| {}), environment);
+    let ledger = ledger.expect("a new ledger");
     let each = (count / writers).max(1);
     let began = Instant::now();
     let tasks: Vec<_> = (0..writers)
@@ -113,30 +133,69 @@ async fn closed_loop(folder: &Path, writers: usize, count: usize) -> (Vec<Durati
     (samples, took)
 }
 
-/// Events arrive on a fixed schedule, whatever the ledger does; each is timed from when it was due.
-async fn open_loop(folder: &Path, per_second: usize, count: usize) -> Vec<Duration> {
+/// Events arrive on a fixed schedule, whatever the ledger does; each is timed from when it was due. A
+/// thread keeps the schedule: the runtime's own timers are a millisecond coarse.
+fn open_loop(runtime: &Runtime, folder: &Path, per_second: usize, count: usize) -> Vec<Duration> {
     let ledger = Ledger::open(options(folder), Box::new(|_| {})).expect("a new ledger");
-    let samples = Arc::new(Mutex::new(Vec::with_capacity(count)));
     let every = Duration::from_secs_f64(1.0 / per_second as f64);
     let began = Instant::now();
-    let mut tasks = Vec::with_capacity(count);
-    for index in 0..count {
+    let arrive = |index: usize| {
         let due = began + every * u32::try_from(index).expect("a few seconds of events");
-        tokio::time::sleep_until(due.into()).await;
-        let (ledger, samples) = (ledger.clone(), Arc::clone(&samples));
-        tasks.push(tokio::spawn(async move {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let ledger = ledger.clone();
+        runtime.spawn(async move {
             ledger.append(one_event(stream())).await.expect("an append");
-            samples
-                .lock()
-                .expect("no writer failed")
-                .push(due.elapsed());
-        }));
+            due.elapsed()
+        })
+    };
+    let tasks: Vec<_> = (0..count).map(arrive).collect();
+    runtime.block_on(async {
+        let mut samples = Vec::with_capacity(count);
+        for task in tasks {
+            samples.push(task.await.expect("a writer"));
+        }
+        ledger.close().await;
+        samples
+    })
+}
+
+/// The same without the Merkle tree and without checkpoints: what they cost.
+fn without_proofs(runtime: &Runtime, writers: usize, count: usize) -> Figure {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let environment = Environment {
+        without_proofs: true,
+        ..Environment::default()
+    };
+    let measured = closed_loop(folder.path(), writers, count, environment);
+    let (samples, took) = runtime.block_on(measured);
+    let name = format!("the same, {writers} writers, without tree and checkpoints");
+    Figure::rate(name, samples.len(), took, "events")
+}
+
+/// Exports the ledger as evidence and verifies that as an auditor does.
+fn verify(folder: &Path) -> Figure {
+    let runtime = Runtime::new().expect("a runtime");
+    let ledger = Ledger::open(options(folder), Box::new(|_| {})).expect("the ledger");
+    let checkpoint = runtime.block_on(ledger.checkpoint()).expect("a checkpoint");
+    let evidence = EvidenceOptions {
+        scope: ExportScope::WholeLedger,
+        content: Content::EventsOnly,
+    };
+    let path = folder.join("export.fluxlog");
+    let mut file = BufWriter::new(File::create(&path).expect("a file"));
+    for line in ledger.evidence(evidence, checkpoint).expect("an export") {
+        file.write_all(line.expect("a line").as_bytes())
+            .expect("space");
     }
-    for task in tasks {
-        task.await.expect("a writer");
-    }
-    ledger.close().await;
-    std::mem::take(&mut *samples.lock().expect("no writer failed"))
+    drop(file);
+    let bytes = std::fs::metadata(&path).expect("a file").len();
+    let began = Instant::now();
+    let reader = BufReader::with_capacity(1 << 20, File::open(&path).expect("a file"));
+    let report = verify_export(reader, &VerifyOptions::default());
+    let took = began.elapsed();
+    assert!(report.is_clean() && report.checkpoint.is_some());
+    let megabytes = usize::try_from(bytes / 1_000_000).expect("a size");
+    Figure::rate("verify an export offline", megabytes, took, "MB")
 }
 
 /// Opens the ledger again: every hash is checked and every event folded.

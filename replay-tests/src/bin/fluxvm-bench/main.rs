@@ -3,12 +3,13 @@
 //! Everything runs for real: the released daemon over loopback, and the ledger in this process. These
 //! machines are noisy, so that a figure alone says little: the time of one `fdatasync` and, where there is
 //! one, a peer that does the least that anybody could are measured in the same run, and the ratio is
-//! printed beside the figure. Targets are printed, never asserted.
+//! printed beside the figure. Targets are printed, never asserted. With `--ledger` the daemon is left out.
 
 mod figures;
 mod host;
 mod ledger;
 mod machine;
+mod million;
 mod peers;
 
 use figures::Figure;
@@ -29,9 +30,9 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     if let Some(unknown) = words
         .iter()
-        .find(|word| !["--quick", "--json"].contains(&word.as_str()))
+        .find(|word| !["--quick", "--json", "--ledger"].contains(&word.as_str()))
     {
-        eprintln!("unknown option {unknown}\nusage: fluxvm-bench [--quick] [--json]");
+        eprintln!("unknown option {unknown}\nusage: fluxvm-bench [--quick] [--json] [--ledger]");
         std::process::exit(2);
     }
     let has = |option: &str| words.iter().any(|word| word == option);
@@ -46,8 +47,11 @@ fn main() {
     figures.push(sync.clone());
     eprintln!("the ledger");
     figures.extend(ledger::measure(scale, &sync));
-    eprintln!("the daemon");
-    figures.extend(host::measure(scale));
+    figures.extend(million::measure(scale));
+    if !has("--ledger") {
+        eprintln!("the daemon");
+        figures.extend(host::measure(scale));
+    }
 
     let json = figures::json(&machine, &figures);
     if has("--json") {
