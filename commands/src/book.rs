@@ -51,6 +51,23 @@ pub(crate) struct Entry {
     pub(crate) attachments: Vec<bytes::Bytes>,
 }
 
+/// What a decision came to: what is recorded, and what is answered.
+pub(crate) struct Decided {
+    /// In this order, all or none.
+    pub(crate) entries: Vec<Entry>,
+    /// The refusal that these entries record, if they record one.
+    pub(crate) refused: Option<CommandError>,
+}
+
+impl Decided {
+    pub(crate) fn done(entries: Vec<Entry>) -> Self {
+        Self {
+            entries,
+            refused: None,
+        }
+    }
+}
+
 impl Entry {
     pub(crate) fn new(event: Event) -> Self {
         Self {
@@ -158,14 +175,36 @@ impl Book {
         id: SessionId,
         decide: impl Fn(&Session) -> Result<Entry, CommandError>,
     ) -> Result<(Session, Arc<RecordedEvent>), CommandError> {
+        let (session, mut recorded) = self
+            .decide_all(caller, id, |session| {
+                Ok(Decided::done(vec![decide(session)?]))
+            })
+            .await?;
+        let recorded = recorded
+            .pop()
+            .ok_or_else(|| CommandError::Internal("the ledger answered nothing".into()))?;
+        Ok((session, recorded))
+    }
+
+    /// Decides on the session's current state and appends everything that was decided at once, and again
+    /// on the newer state when another decision got ahead. A refusal that is recorded is an error all the
+    /// same, once it is recorded.
+    pub(crate) async fn decide_all(
+        &self,
+        caller: &Caller,
+        id: SessionId,
+        decide: impl Fn(&Session) -> Result<Decided, CommandError>,
+    ) -> Result<(Session, Vec<Arc<RecordedEvent>>), CommandError> {
         for _ in 0..DECIDE_ATTEMPTS_MAX {
             let session = self.session(caller, id)?;
-            let entry = decide(&session)?;
+            let decided = decide(&session)?;
             let expected = ExpectedVersion::Exact(session.version);
-            match self.append(caller, id.stream(), expected, entry).await {
-                Err(CommandError::Ledger(AppendError::Conflict { .. })) => {}
-                Err(error) => return Err(error),
-                Ok(recorded) => return Ok((session, recorded)),
+            let stream = id.stream();
+            let appended = self.append_all(caller, stream, expected, decided.entries);
+            match (appended.await, decided.refused) {
+                (Err(CommandError::Ledger(AppendError::Conflict { .. })), _) => {}
+                (Err(error), _) | (Ok(_), Some(error)) => return Err(error),
+                (Ok(recorded), None) => return Ok((session, recorded)),
             }
         }
         Err(CommandError::TooMany {

@@ -29,6 +29,14 @@ pub enum CommandError {
         /// What is missing.
         message: String,
     },
+    /// A rule of the session does not let it run. The refusal is recorded.
+    #[error("{reason}")]
+    Refused {
+        /// A stable code of the kind of rule.
+        code: &'static str,
+        /// Which rule, and what of the request it is about.
+        reason: String,
+    },
     /// No such session, or none that this caller may know of.
     #[error("session {0} not found")]
     NotFound(SessionId),
@@ -152,6 +160,7 @@ impl CommandError {
         match self {
             Self::Invalid { .. } => "invalid_field",
             Self::Unenforceable { .. } => "not_enforceable",
+            Self::Refused { code, .. } => code,
             Self::NotFound(_) => "session_not_found",
             Self::NotRunning { .. } => "session_not_running",
             Self::Busy { .. } => "operation_in_flight",

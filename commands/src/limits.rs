@@ -81,3 +81,15 @@ pub const REASON_CHARS_MAX: usize = 512;
 
 /// The most idempotency answers that one redaction erases: a request has one key, and a key one answer.
 pub const REDACTED_ANSWERS_MAX: usize = 64;
+
+/// Entries of one list in a policy: each is held against every piece of every command.
+pub const POLICY_LIST_MAX: usize = 128;
+
+/// The longest pattern of a policy, in characters.
+pub const POLICY_PATTERN_CHARS_MAX: usize = 512;
+
+/// The longest host of a policy, in bytes: what a name can have.
+pub const POLICY_HOST_BYTES_MAX: usize = 253;
+
+/// People who may have to agree to one command.
+pub const APPROVERS_MAX: u32 = 5;

@@ -59,14 +59,79 @@ pub struct RuntimeRequest {
 pub struct PolicyRequest {
     /// A named policy.
     pub preset: Option<String>,
-    /// A default for the network that denies, and nothing that is allowed.
-    pub offline_network: bool,
-    /// Anything else about the network.
-    pub has_network_rules: bool,
+    /// What may be reached.
+    pub network: NetworkRequest,
     /// Rules about commands.
-    pub has_process: bool,
+    pub process: Option<ProcessRequest>,
     /// Rules about files.
-    pub has_filesystem: bool,
+    pub filesystem: Option<FilesystemRequest>,
+}
+
+/// What happens to rules that cannot be enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Enforcement {
+    /// They fail the request. A command that rules cannot judge is held.
+    #[default]
+    Strict,
+    /// They are recorded as not enforced. A command that rules cannot judge runs.
+    BestEffort,
+}
+
+/// What may be reached.
+#[derive(Clone, Debug, Default)]
+pub struct NetworkRequest {
+    /// What is not allowed is refused.
+    pub denies: bool,
+    /// Hosts that may be reached.
+    pub allow: Vec<HostRequest>,
+    /// What happens to rules that cannot be enforced.
+    pub enforcement: Enforcement,
+}
+
+/// A host that may be reached.
+#[derive(Clone, Debug, Default)]
+pub struct HostRequest {
+    /// Its name.
+    pub host: String,
+    /// Methods that may be used; empty is all.
+    pub methods: Vec<String>,
+    /// Paths that may be asked for; empty is all.
+    pub paths: Vec<String>,
+}
+
+/// Rules about commands.
+#[derive(Clone, Debug, Default)]
+pub struct ProcessRequest {
+    /// Patterns of commands that may run; empty is all.
+    pub allow: Vec<String>,
+    /// Patterns of commands that may not.
+    pub deny: Vec<String>,
+    /// Patterns of commands that people decide on.
+    pub ask: Vec<AskRequest>,
+    /// The kernel holds the session to the programs that the patterns name.
+    pub enforce: bool,
+    /// What happens to commands that rules cannot judge.
+    pub enforcement: Enforcement,
+}
+
+/// A pattern of commands that people decide on.
+#[derive(Clone, Debug)]
+pub struct AskRequest {
+    /// The pattern.
+    pub pattern: String,
+    /// How many people have to agree.
+    pub approvers: u32,
+}
+
+/// Rules about files.
+#[derive(Clone, Debug, Default)]
+pub struct FilesystemRequest {
+    /// Paths that commands may read.
+    pub read: Vec<String>,
+    /// Paths that commands may write.
+    pub write: Vec<String>,
+    /// What happens to rules that cannot be enforced.
+    pub enforcement: Enforcement,
 }
 
 /// A command to be run.

@@ -139,6 +139,7 @@ fn asked() -> Event {
         policy: PolicyRecord {
             preset: None,
             offline: true,
+            ..PolicyRecord::default()
         },
         record: Recording::Full,
         expires_at: DateTime::from_timestamp(1_900_000_000, 0),

@@ -1,9 +1,12 @@
 //! The session record, out of the projection.
 
 use bytes::Bytes;
+use fluxvm_api_types::AskView;
 use fluxvm_api_types::CapabilitiesView;
+use fluxvm_api_types::FilesystemView;
 use fluxvm_api_types::OperationView;
 use fluxvm_api_types::PolicyView;
+use fluxvm_api_types::ProcessView;
 use fluxvm_api_types::RuntimeView;
 use fluxvm_api_types::SessionView;
 use fluxvm_api_types::UsageView;
@@ -11,6 +14,8 @@ use fluxvm_api_types::WorkspaceView;
 use fluxvm_commands::status_name;
 use fluxvm_projections::Capabilities;
 use fluxvm_projections::Operation;
+use fluxvm_projections::PolicyRecord;
+use fluxvm_projections::ProcessRecord;
 use fluxvm_projections::Recording;
 use fluxvm_projections::Session;
 use fluxvm_projections::WorkspaceMode;
@@ -43,6 +48,7 @@ pub(crate) fn view(session: &Session) -> SessionView {
             path: session.workspace.path.clone(),
             mode: match session.workspace.mode {
                 WorkspaceMode::Clone => "clone",
+                WorkspaceMode::Readonly => "readonly",
             },
             lower: None,
             note: session.workspace_note.clone(),
@@ -55,14 +61,7 @@ pub(crate) fn view(session: &Session) -> SessionView {
             host_gpu: false,
             volumes: Vec::new(),
         },
-        policy: PolicyView {
-            preset: session.policy.preset.clone(),
-            offline: session.policy.offline,
-            allow_hosts: Vec::new(),
-            http_rules: Vec::new(),
-            process: None,
-            exec: None,
-        },
+        policy: policy(&session.policy),
         capabilities: capabilities(&session.capabilities),
         checkpoints: Vec::new(),
         budget: None,
@@ -81,6 +80,45 @@ pub(crate) fn view(session: &Session) -> SessionView {
         in_flight: session.in_flight.iter().map(operation).collect(),
         interrupted_op: session.interrupted_op.as_ref().map(operation),
     }
+}
+
+/// What was compiled, and nothing else.
+fn policy(policy: &PolicyRecord) -> PolicyView {
+    PolicyView {
+        preset: policy.preset.clone(),
+        offline: policy.offline,
+        allow_hosts: policy.allow_hosts.clone(),
+        http_rules: policy.http_rules.clone(),
+        network_unenforced: policy.network_unenforced.clone(),
+        process: policy.process.as_ref().map(process),
+        exec: policy.exec.as_ref().map(|rules| FilesystemView {
+            read: rules.read.clone(),
+            write: rules.write.clone(),
+            enforcement: enforcement(!rules.best_effort),
+        }),
+    }
+}
+
+fn process(rules: &ProcessRecord) -> ProcessView {
+    let ask = rules.ask.iter().map(|rule| match rule.approvers {
+        1 => AskView::One(rule.pattern.clone()),
+        approvers => AskView::Several {
+            pattern: rule.pattern.clone(),
+            approvers,
+        },
+    });
+    ProcessView {
+        allow: rules.allow.clone(),
+        deny: rules.deny.clone(),
+        ask: ask.collect(),
+        enforce: (!rules.programs.is_empty()).then_some("exec"),
+        programs: rules.programs.clone(),
+        enforcement: enforcement(rules.strict),
+    }
+}
+
+fn enforcement(strict: bool) -> &'static str {
+    if strict { "strict" } else { "best-effort" }
 }
 
 /// Capabilities as records and the host's own answer show them.

@@ -43,14 +43,6 @@ pub struct NetworkRules {
     pub enforcement: Option<Enforcement>,
 }
 
-impl NetworkRules {
-    /// Nothing at all may be reached.
-    #[must_use]
-    pub fn denies_everything(&self) -> bool {
-        self.default.is_some() && self.allow.is_empty()
-    }
-}
-
 /// `policy.network.default`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -133,22 +125,63 @@ pub struct ProcessRules {
     /// Patterns of commands that may not.
     #[serde(default)]
     pub deny: Vec<String>,
-    /// Patterns of commands that a person decides on.
+    /// Patterns of commands that people decide on.
     #[serde(default)]
-    pub ask: Vec<String>,
+    pub ask: Vec<AskRule>,
     /// Whether the kernel enforces the list of programs.
     #[serde(default)]
     pub enforce: Option<ProcessEnforcement>,
+    /// Whether commands that no rule can be held against are held for approval.
+    #[serde(default)]
+    pub enforcement: Option<Enforcement>,
 }
 
-impl ProcessRules {
-    /// There is something in it to enforce.
-    #[must_use]
-    pub fn says_something(&self) -> bool {
-        !self.allow.is_empty()
-            || !self.deny.is_empty()
-            || !self.ask.is_empty()
-            || self.enforce.is_some()
+/// One entry of `policy.process.ask`: a bare pattern, or an object that says how many people decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskRule {
+    /// The pattern.
+    pub pattern: String,
+    /// How many different people have to agree.
+    pub approvers: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AskRuleObject {
+    #[serde(rename = "match")]
+    pattern: String,
+    #[serde(default)]
+    approvers: Option<u32>,
+}
+
+impl<'de> Deserialize<'de> for AskRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(AskRuleVisitor)
+    }
+}
+
+struct AskRuleVisitor;
+
+impl<'de> Visitor<'de> for AskRuleVisitor {
+    type Value = AskRule;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a pattern, or an object with match and approvers")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, pattern: &str) -> Result<AskRule, E> {
+        Ok(AskRule {
+            pattern: pattern.to_owned(),
+            approvers: 1,
+        })
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AskRule, A::Error> {
+        let rule = AskRuleObject::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(AskRule {
+            pattern: rule.pattern,
+            approvers: rule.approvers.unwrap_or(1),
+        })
     }
 }
 

@@ -198,14 +198,15 @@ mod tests {
             "host_gpu":false,"volumes":[{"name":"d","path":"/mnt/d"}]},"policy":{"preset":"open",
             "network":{"default":"deny","allow":["example.org",{"host":"github.com","methods":["GET"],
             "paths":["/o/*"]}],"enforcement":"best-effort"},"process":{"allow":["git *"],"deny":[],
-            "ask":[],"enforce":"exec"},"filesystem":{"read":["/opt/**"],"write":[],
+            "ask":["a",{"match":"b","approvers":2}],"enforce":"exec",
+            "enforcement":"best-effort"},"filesystem":{"read":["/opt/**"],"write":[],
             "enforcement":"strict"}},"budget":{"max_execs":1,"max_exec_seconds":1,"max_jobs":1,
             "max_concurrent_jobs":1,"max_children":1,"max_compute_seconds":1,"max_output_bytes":1,
             "max_workspace_bytes":1},"ttl_seconds":60,"record":"digest"}"#;
         let request = parse::<CreateSessionRequest>(full.as_bytes()).expect("all known");
         assert!(request.budget.expect("budget").limits_something());
         let policy = request.policy.expect("policy");
-        assert!(policy.process.expect("process").says_something());
+        assert!(policy.process.expect("process").enforce.is_some());
         assert_eq!(policy.network.expect("network").allow.len(), 2);
     }
 
@@ -228,6 +229,8 @@ mod tests {
                 r#"{"agent":"a","policy":{"network":{"allow":[5]}}}"#,
                 r#"{"agent":"a","policy":{"network":{"allow":[{"host":"h","method":[]}]}}}"#,
                 r#"{"agent":"a","policy":{"network":{"default":"allow"}}}"#,
+                r#"{"agent":"a","policy":{"process":{"ask":[{"match":"b","approver":2}]}}}"#,
+                r#"{"agent":"a","policy":{"process":{"ask":[5]}}}"#,
                 r#"{"agent":"a","budget":{"max_tokens":5}}"#,
                 r#"{"agent":"a","budget":{"max_execs":"5"}}"#,
                 r#"{"agent":"a","record":"none"}"#,
@@ -263,6 +266,10 @@ mod tests {
                     unknown_field policy.network.allow[0].method: policy.network.allow[0].method: unknown field; known here: `host`, `methods`, `paths`
                 {"agent":"a","policy":{"network":{"default":"allow"}}}
                     invalid_field policy.network.default: policy.network.default: unknown variant `allow`, expected `deny`
+                {"agent":"a","policy":{"process":{"ask":[{"match":"b","approver":2}]}}}
+                    unknown_field policy.process.ask[0].approver: policy.process.ask[0].approver: unknown field; known here: `match` or `approvers`
+                {"agent":"a","policy":{"process":{"ask":[5]}}}
+                    invalid_field policy.process.ask[0]: policy.process.ask[0]: invalid type: integer `5`, expected a pattern, or an object with match and approvers
                 {"agent":"a","budget":{"max_tokens":5}}
                     unknown_field budget.max_tokens: budget.max_tokens: unknown field; known here: `max_execs`, `max_exec_seconds`, `max_jobs`, `max_concurrent_jobs`, `max_children`, `max_compute_seconds`, `max_output_bytes`, `max_workspace_bytes`
                 {"agent":"a","budget":{"max_execs":"5"}}

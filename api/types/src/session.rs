@@ -103,10 +103,58 @@ pub struct PolicyView {
     pub allow_hosts: Vec<String>,
     /// Rules on methods and paths.
     pub http_rules: Vec<String>,
+    /// Why the rules on hosts are not enforced, where the caller agreed to that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network_unenforced: Option<String>,
     /// Rules on commands.
-    pub process: Option<()>,
+    pub process: Option<ProcessView>,
     /// Rules on files.
-    pub exec: Option<()>,
+    pub exec: Option<FilesystemView>,
+}
+
+/// `policy.process` of a session.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessView {
+    /// Patterns of commands that may run.
+    pub allow: Vec<String>,
+    /// Patterns of commands that may not.
+    pub deny: Vec<String>,
+    /// Patterns of commands that people decide on.
+    pub ask: Vec<AskView>,
+    /// `exec` when the kernel holds the session to the programs that the patterns name.
+    pub enforce: Option<&'static str>,
+    /// Those programs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
+    /// `strict` when commands that cannot be judged are held, else `best-effort`.
+    pub enforcement: &'static str,
+}
+
+/// One entry of `policy.process.ask`: a bare pattern where one person decides.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+pub enum AskView {
+    /// One person decides.
+    One(String),
+    /// Several people have to agree.
+    Several {
+        /// The pattern.
+        #[serde(rename = "match")]
+        pattern: String,
+        /// How many.
+        approvers: u32,
+    },
+}
+
+/// `policy.exec` of a session.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilesystemView {
+    /// Paths that commands may read, beside the system's own.
+    pub read: Vec<String>,
+    /// Paths that commands may read and write.
+    pub write: Vec<String>,
+    /// `strict`, or `best-effort` when the caller agreed that they may not be enforced.
+    pub enforcement: &'static str,
 }
 
 /// `capabilities` of a session or of the host's engine.

@@ -3,7 +3,6 @@
 use chrono::DateTime;
 use chrono::TimeDelta;
 use chrono::Utc;
-use fluxvm_projections::PolicyRecord;
 use fluxvm_projections::RuntimeRecord;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::SessionCreateStarted;
@@ -18,8 +17,10 @@ use crate::limits::GUEST_PATH_BYTES_MAX;
 use crate::limits::MEMORY_MB_MAX;
 use crate::limits::MEMORY_MB_MIN;
 use crate::limits::TTL_SECONDS_MAX;
+use crate::policy;
+use crate::policy::Enforceable;
 use crate::request::CreateSession;
-use crate::request::PolicyRequest;
+use crate::request::Enforcement;
 use crate::request::RuntimeRequest;
 use crate::request::WorkspaceRequest;
 
@@ -39,6 +40,8 @@ pub(super) struct Context {
     pub(super) cpu_limit: bool,
     /// The engine can hold a sandbox to an amount of memory.
     pub(super) memory_limit: bool,
+    /// What of a policy the engine can enforce.
+    pub(super) can: Enforceable,
 }
 
 /// Compiles the request into what will be recorded. Pure.
@@ -53,9 +56,11 @@ pub(super) fn decide(
             "budgets are not enforced by this version",
         ));
     }
-    let workspace = compile_workspace(request.workspace)?;
+    let files = request.policy.filesystem.as_ref();
+    let agreed = files.is_some_and(|rules| rules.enforcement == Enforcement::BestEffort);
+    let workspace = compile_workspace(request.workspace, context.can.confinement || agreed)?;
     let runtime = compile_runtime(request.runtime, &context)?;
-    let policy = compile_policy(request.policy)?;
+    let policy = policy::compile(request.policy, context.can)?;
     let expires_at = expires_at(request.ttl_seconds, context.now)?;
     Ok(SessionCreateStarted {
         agent: request.agent,
@@ -96,15 +101,24 @@ fn check_agent(agent: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn compile_workspace(request: WorkspaceRequest) -> Result<WorkspaceRecord, CommandError> {
+/// `confined`: the kernel holds commands to what the mode says, or the caller agreed that it does not.
+fn compile_workspace(
+    request: WorkspaceRequest,
+    confined: bool,
+) -> Result<WorkspaceRecord, CommandError> {
     let path = request
         .path
         .unwrap_or_else(|| WORKSPACE_PATH_DEFAULT.to_owned());
     check_workspace_path(&path)?;
-    match request.mode.as_deref() {
-        None | Some("clone") => {}
-        Some("readonly" | "overlay") => {
-            let message = "this mode is not enforced by this version; leave it out or say `clone`";
+    let mode = match request.mode.as_deref() {
+        None | Some("clone") => WorkspaceMode::Clone,
+        Some("readonly") if confined => WorkspaceMode::Readonly,
+        Some("readonly") => {
+            let message = "this host's kernel or engine does not confine what a sandbox runs";
+            return Err(unenforceable("workspace.mode", message));
+        }
+        Some("overlay") => {
+            let message = "this mode is not provided by this version; leave it out or say `clone`";
             return Err(unenforceable("workspace.mode", message));
         }
         Some(_) => {
@@ -113,7 +127,7 @@ fn compile_workspace(request: WorkspaceRequest) -> Result<WorkspaceRecord, Comma
                 "must be clone, readonly or overlay",
             ));
         }
-    }
+    };
     if request.lower.is_some() {
         return Err(invalid(
             "workspace.lower",
@@ -125,7 +139,7 @@ fn compile_workspace(request: WorkspaceRequest) -> Result<WorkspaceRecord, Comma
     }
     Ok(WorkspaceRecord {
         path,
-        mode: WorkspaceMode::Clone,
+        mode,
         git: request.git,
     })
 }
@@ -241,37 +255,6 @@ fn compile_runtime(
     })
 }
 
-/// A sandbox has no network beyond loopback, so that every policy without other rules is `offline`.
-fn compile_policy(request: PolicyRequest) -> Result<PolicyRecord, CommandError> {
-    let needs_edge = "the network edge that would enforce it does not exist in this version; \
-                      leave it out or say `offline`";
-    match request.preset.as_deref() {
-        None | Some("offline") => {}
-        Some("open" | "developer-safe") => return Err(unenforceable("policy.preset", needs_edge)),
-        Some(_) => {
-            return Err(invalid(
-                "policy.preset",
-                "must be offline, developer-safe or open",
-            ));
-        }
-    }
-    if request.has_network_rules {
-        return Err(unenforceable("policy.network", needs_edge));
-    }
-    if request.has_process {
-        let message = "command rules are not enforced by this version";
-        return Err(unenforceable("policy.process", message));
-    }
-    if request.has_filesystem {
-        let message = "file system rules are not enforced by this version";
-        return Err(unenforceable("policy.filesystem", message));
-    }
-    Ok(PolicyRecord {
-        preset: request.preset,
-        offline: true,
-    })
-}
-
 fn expires_at(
     ttl_seconds: Option<u64>,
     now: DateTime<Utc>,
@@ -325,6 +308,7 @@ mod tests {
             backend: "procbox".into(),
             cpu_limit: true,
             memory_limit: false,
+            can: Enforceable::default(),
         };
         let text = match decide(request, context) {
             Ok(asked) => serde_json::to_string(&asked).unwrap(),
@@ -426,15 +410,9 @@ mod tests {
             ],
         );
         check(
-            |request| request.policy.has_process = true,
-            &expect![
-                "not_enforceable: policy.process: command rules are not enforced by this version"
-            ],
-        );
-        check(
             |request| request.workspace.mode = Some("readonly".into()),
             &expect![
-                "not_enforceable: workspace.mode: this mode is not enforced by this version; leave it out or say `clone`"
+                "not_enforceable: workspace.mode: this host's kernel or engine does not confine what a sandbox runs"
             ],
         );
         check(

@@ -9,6 +9,7 @@ use std::time::Instant;
 use fluxvm_eventstore::EventId;
 use fluxvm_eventstore::ExpectedVersion;
 use fluxvm_projections::Event;
+use fluxvm_projections::HttpUnenforced;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionCreateFailed;
@@ -29,6 +30,7 @@ use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::limits::PROCESSES_MAX;
+use crate::policy::Enforceable;
 use crate::request::CreateSession;
 
 /// Makes a session. On any failure nothing of its sandbox is left, and the ledger says why.
@@ -46,6 +48,11 @@ pub(crate) async fn create(
         backend: inner.backend.name().to_owned(),
         cpu_limit: engine.cpu_limit,
         memory_limit: engine.memory_limit,
+        can: Enforceable {
+            confinement: engine.confinement,
+            exec_allowlist: engine.exec_allowlist,
+            network: engine.http_policy,
+        },
     };
     let require_ready = request.workspace.require_ready;
     let asked = decide::decide(request, context)?;
@@ -82,12 +89,17 @@ pub(crate) async fn create(
         workspace_note,
         duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
     });
+    let mut entries = vec![Entry::new(created).caused_by(op.intent)];
+    if let Some(reason) = asked.policy.network_unenforced {
+        let unenforced = Event::HttpUnenforced(HttpUnenforced { reason });
+        entries.push(Entry::new(unenforced));
+    }
     crash::point("create.sandbox");
     // Registered before the outcome is known to anyone, so that the first command finds it.
     inner.sandboxes.insert(id, Arc::clone(&sandbox));
     if let Err(error) = inner
         .book
-        .conclude(caller, id, op.intent, Entry::new(created))
+        .append_all(caller, id.stream(), ExpectedVersion::Exists, entries)
         .await
     {
         inner.sandboxes.take(id);

@@ -36,6 +36,10 @@ use crate::caller::Caller;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
+use crate::guard;
+use crate::guard::Admitted;
+use crate::guard::Asked;
+use crate::guard::CommandKind;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::request::Exec;
@@ -66,12 +70,14 @@ pub(crate) async fn exec(
     let exec_id = ExecId(Uuid::new_v4());
     // Decisions on one session take turns, so that a burst of commands does not race for its stream.
     let turn = inner.turns.take(id).await;
-    let (session, intent) = inner
-        .book
-        .decide(caller, id, |session| {
-            decide::decide(session, &command, exec_id, now)
-        })
-        .await?;
+    let asked = Asked {
+        kind: CommandKind::Exec,
+        command: request.command,
+    };
+    let admitted = guard::admit(inner, caller, id, &asked, |session| {
+        decide::decide(session, &command, exec_id, now)
+    });
+    let Admitted { session, intent } = admitted.await?;
     drop(turn);
     crash::point("exec.intent");
     let running = Running {

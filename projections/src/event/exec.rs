@@ -118,6 +118,9 @@ pub struct ExecRefused {
     pub code: String,
     /// Why, for a person.
     pub reason: String,
+    /// The pattern that refuses it, if one does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matched: Option<String>,
 }
 
 #[expect(

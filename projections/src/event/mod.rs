@@ -26,6 +26,10 @@ macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident($payload:ty) = $kind:literal,)*) => {
         /// Everything that can be recorded, by kind.
         #[derive(Clone, Debug, PartialEq)]
+        #[expect(
+            clippy::large_enum_variant,
+            reason = "one is decoded at a time, folded and dropped"
+        )]
         pub enum Event {
             $($(#[$doc])* $variant($payload),)*
             /// An event whose payload was erased. Its kind and its links remain in the header.
@@ -90,6 +94,8 @@ events! {
     SessionCreated(session::SessionCreated) = "session.create",
     /// The sandbox could not be made; nothing of it is left.
     SessionCreateFailed(session::SessionCreateFailed) = "session.create.failed",
+    /// The network part of a session's policy is recorded and not enforced, as its caller agreed.
+    HttpUnenforced(session::HttpUnenforced) = "policy.http_unenforced",
     /// A command is about to run.
     ExecStarted(exec::ExecStarted) = "exec.started",
     /// A command ran and ended.
@@ -98,6 +104,8 @@ events! {
     ExecFailed(exec::ExecFailed) = "exec.failed",
     /// A rule refused a command before it started.
     ExecRefused(exec::ExecRefused) = "exec.refused",
+    /// A rule refused a job before it started.
+    JobRefused(exec::ExecRefused) = "job.refused",
     /// Recorded commands of another session are about to be run again in this one.
     ReplayStarted(replay::ReplayStarted) = "replay.started",
     /// A replay ended.

@@ -52,6 +52,13 @@ pub struct SessionCreated {
     pub duration_ms: u64,
 }
 
+/// `policy.http_unenforced`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HttpUnenforced {
+    /// What is missing.
+    pub reason: String,
+}
+
 /// `session.create.failed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionCreateFailed {
@@ -82,6 +89,8 @@ pub enum WorkspaceMode {
     /// A folder of the session's own that the agent may write.
     #[default]
     Clone,
+    /// A folder that commands may read and not write.
+    Readonly,
 }
 
 /// The machine that was asked for. `None` is the engine's default.
@@ -106,6 +115,69 @@ pub struct PolicyRecord {
     pub preset: Option<String>,
     /// The sandbox has no network beyond loopback.
     pub offline: bool,
+    /// Hosts that may be reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_hosts: Vec<String>,
+    /// Rules on methods and paths, as the network edge reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub http_rules: Vec<String>,
+    /// Why the network part is recorded and not enforced, where the caller agreed to that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_unenforced: Option<String>,
+    /// Rules about commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<ProcessRecord>,
+    /// Rules about files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<FilesystemRecord>,
+}
+
+/// Rules about commands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRecord {
+    /// Patterns of commands that may run. Without any, all may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<String>,
+    /// Patterns of commands that may not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<String>,
+    /// Patterns of commands that people decide on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ask: Vec<AskRecord>,
+    /// What no rule can be held against is held for approval.
+    pub strict: bool,
+    /// The programs that the kernel lets start, as they were named. Empty is all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<String>,
+}
+
+impl ProcessRecord {
+    /// There is a pattern to hold commands against.
+    #[must_use]
+    pub fn has_patterns(&self) -> bool {
+        !(self.allow.is_empty() && self.deny.is_empty() && self.ask.is_empty())
+    }
+}
+
+/// A pattern of commands that people decide on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskRecord {
+    /// The pattern.
+    pub pattern: String,
+    /// How many different people have to agree.
+    pub approvers: u32,
+}
+
+/// Rules about files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FilesystemRecord {
+    /// Paths that commands may read, beside the system's own.
+    pub read: Vec<String>,
+    /// Paths that commands may read and write.
+    pub write: Vec<String>,
+    /// The rules are recorded and not enforced where the kernel cannot.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub best_effort: bool,
 }
 
 /// Whether outputs are kept or only their digests.

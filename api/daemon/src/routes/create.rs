@@ -5,9 +5,16 @@ use axum::http::request::Parts;
 use axum::response::Response;
 use fluxvm_api_types::CreateSessionRequest;
 use fluxvm_api_types::Policy;
+use fluxvm_api_types::ProcessRules;
 use fluxvm_api_types::RecordRequest;
+use fluxvm_commands::AskRequest;
 use fluxvm_commands::CreateSession;
+use fluxvm_commands::Enforcement;
+use fluxvm_commands::FilesystemRequest;
+use fluxvm_commands::HostRequest;
+use fluxvm_commands::NetworkRequest;
 use fluxvm_commands::PolicyRequest;
+use fluxvm_commands::ProcessRequest;
 use fluxvm_commands::RuntimeRequest;
 use fluxvm_commands::WorkspaceRequest;
 use fluxvm_projections::Recording;
@@ -78,12 +85,45 @@ fn understood(request: CreateSessionRequest) -> CreateSession {
 
 fn policy(policy: Policy) -> PolicyRequest {
     let network = policy.network.unwrap_or_default();
+    let allow = network.allow.into_iter().map(|rule| HostRequest {
+        host: rule.host,
+        methods: rule.methods,
+        paths: rule.paths,
+    });
     PolicyRequest {
         preset: policy.preset,
-        offline_network: network.denies_everything(),
-        has_network_rules: !network.allow.is_empty(),
-        has_process: policy.process.is_some_and(|rules| rules.says_something()),
-        has_filesystem: policy.filesystem.is_some(),
+        network: NetworkRequest {
+            denies: network.default.is_some(),
+            allow: allow.collect(),
+            enforcement: enforcement(network.enforcement),
+        },
+        process: policy.process.map(process),
+        filesystem: policy.filesystem.map(|rules| FilesystemRequest {
+            read: rules.read,
+            write: rules.write,
+            enforcement: enforcement(rules.enforcement),
+        }),
+    }
+}
+
+fn process(rules: ProcessRules) -> ProcessRequest {
+    let ask = rules.ask.into_iter().map(|rule| AskRequest {
+        pattern: rule.pattern,
+        approvers: rule.approvers,
+    });
+    ProcessRequest {
+        allow: rules.allow,
+        deny: rules.deny,
+        ask: ask.collect(),
+        enforce: rules.enforce.is_some(),
+        enforcement: enforcement(rules.enforcement),
+    }
+}
+
+fn enforcement(asked: Option<fluxvm_api_types::Enforcement>) -> Enforcement {
+    match asked {
+        None | Some(fluxvm_api_types::Enforcement::Strict) => Enforcement::Strict,
+        Some(fluxvm_api_types::Enforcement::BestEffort) => Enforcement::BestEffort,
     }
 }
 
@@ -96,31 +136,29 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_says_nothing_asks_for_nothing() {
-        let policy = read(r#"{"agent":"a","policy":{"network":{},"process":{"allow":[]}}}"#).policy;
-        let asks = [
-            policy.offline_network,
-            policy.has_network_rules,
-            policy.has_process,
-            policy.has_filesystem,
-        ];
-        assert_eq!(asks, [false; 4]);
-        assert!(!read(r#"{"agent":"a","budget":{}}"#).has_budget);
-    }
-
-    #[test]
     fn what_is_asked_for_arrives() {
-        let deny_all = read(r#"{"agent":"a","policy":{"network":{"default":"deny"}}}"#).policy;
-        assert!(deny_all.offline_network && !deny_all.has_network_rules);
-        let rules =
-            read(r#"{"agent":"a","policy":{"network":{"default":"deny","allow":["h"]}}}"#).policy;
-        assert!(!rules.offline_network && rules.has_network_rules);
+        let denies = read(r#"{"agent":"a","policy":{"network":{"default":"deny"}}}"#).policy;
+        assert!(denies.network.denies && denies.network.allow.is_empty());
+        let policy = read(
+            r#"{"agent":"a","policy":{"network":{"allow":["h",{"host":"g","methods":["GET"]}],
+                "enforcement":"best-effort"},"process":{"deny":["rm *"],
+                "ask":["x",{"match":"y","approvers":2}]},"filesystem":{"read":["/r"]}}}"#,
+        )
+        .policy;
+        assert_eq!(policy.network.allow.len(), 2);
+        assert_eq!(policy.network.enforcement, Enforcement::BestEffort);
+        let process = policy.process.expect("rules");
+        assert_eq!(process.ask.iter().map(|ask| ask.approvers).sum::<u32>(), 3);
+        assert_eq!(
+            (process.enforcement, process.enforce),
+            (Enforcement::Strict, false)
+        );
+        assert_eq!(policy.filesystem.expect("rules").read, ["/r"]);
         let request = read(
             r#"{"agent":"a","budget":{"max_execs":0},"ttl_seconds":9,"record":"digest",
-                "runtime":{"volumes":[{"name":"d","path":"/mnt/d"}]},
-                "policy":{"filesystem":{}}}"#,
+                "runtime":{"volumes":[{"name":"d","path":"/mnt/d"}]}}"#,
         );
-        assert!(request.has_budget && request.policy.has_filesystem);
+        assert!(request.has_budget && !read(r#"{"agent":"a","budget":{}}"#).has_budget);
         assert_eq!((request.runtime.volumes, request.ttl_seconds), (1, Some(9)));
         assert_eq!(request.record, Recording::Digest);
     }

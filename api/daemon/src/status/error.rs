@@ -238,6 +238,7 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::Invalid { .. } | CommandError::Unenforceable { .. } => {
             StatusCode::BAD_REQUEST
         }
+        CommandError::Refused { .. } => StatusCode::FORBIDDEN,
         CommandError::NotFound(_)
         | CommandError::EventNotFound(_)
         | CommandError::HoldNotFound(_)
@@ -344,6 +345,7 @@ mod tests {
         "not_found",
         "not_redactable",
         "operation_in_flight",
+        "policy_refused",
         "revision_differs",
         "sandbox_create_failed",
         "sandbox_gone",
