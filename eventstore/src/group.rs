@@ -12,7 +12,7 @@ use fluxvm_verify::RecordedAt;
 use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::StreamName;
 use fluxvm_verify::StreamVersion;
-use fluxvm_verify::event_hash;
+use fluxvm_verify::event_hash_of_encoded;
 use tokio::sync::oneshot;
 
 use crate::AppendError;
@@ -132,7 +132,8 @@ impl Group {
 
     fn link(&mut self, header: Header, prepared: PreparedEvent) -> Arc<RecordedEvent> {
         let prev = self.head.hash;
-        let hash: EventHash = event_hash(prev, &header);
+        let encoded = header.encode();
+        let hash: EventHash = event_hash_of_encoded(prev, &encoded);
         self.head = Head {
             position: header.seq.position(),
             hash,
@@ -147,7 +148,7 @@ impl Group {
             prev,
             hash,
         };
-        let record = record::encode(&event, &prepared.body);
+        let record = record::encode_with(&event, &encoded, &prepared.body);
         self.writes
             .push((keys::event(event.seq()).to_vec(), record));
         let event = Arc::new(event);

@@ -85,6 +85,11 @@ pub(crate) enum RecordError {
 
 /// The record of an event whose payload is in `body`.
 pub(crate) fn encode(event: &RecordedEvent, body: &Body) -> Vec<u8> {
+    encode_with(event, &event.header.encode(), body)
+}
+
+/// The same, with the event's header at hand as it is hashed.
+pub(crate) fn encode_with(event: &RecordedEvent, header: &[u8], body: &Body) -> Vec<u8> {
     let salt = match &event.payload {
         Payload::Present { salt, .. } => *salt,
         Payload::Redacted => [0; 32],
@@ -94,14 +99,12 @@ pub(crate) fn encode(event: &RecordedEvent, body: &Body) -> Vec<u8> {
         Body::File(digest) => (STORAGE_FILE, digest.as_bytes()),
         Body::Redacted => (STORAGE_REDACTED, &[]),
     };
-    let mut out = Vec::with_capacity(FRAME_BYTES + HEADER_BYTES_MAX + rest.len());
-    out.extend_from_slice(&[RECORD_VERSION, storage, 0, 0]);
-    event.header.encode_into(&mut out);
+    let mut out = Vec::with_capacity(FRAME_BYTES + header.len() + rest.len());
+    out.extend_from_slice(&[RECORD_VERSION, storage]);
     // A header is far shorter than 64 KiB by the limits of its names.
-    let header_bytes = u16::try_from(out.len() - 4).unwrap_or(u16::MAX);
-    if let Some(length) = out.get_mut(2..4) {
-        length.copy_from_slice(&header_bytes.to_be_bytes());
-    }
+    let header_bytes = u16::try_from(header.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&header_bytes.to_be_bytes());
+    out.extend_from_slice(header);
     out.extend_from_slice(event.prev.as_bytes());
     out.extend_from_slice(event.hash.as_bytes());
     out.extend_from_slice(&salt);
