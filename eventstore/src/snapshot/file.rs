@@ -5,6 +5,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 use std::path::PathBuf;
 
 use fluxvm_verify::EventHash;
@@ -89,9 +90,25 @@ impl Snapshots {
         let path = self.path(contents.head.position);
         let mut unfinished = path.clone().into_os_string();
         unfinished.push(UNFINISHED);
+        let unfinished = PathBuf::from(unfinished);
+        let written = self.write_aside(contents, &unfinished);
+        if let Err(error) = written {
+            // On a disk that is full it must not take what is left. There may be no such file.
+            let _ = fs::remove_file(&unfinished);
+            return Err(error);
+        }
+        fs::rename(&unfinished, &path)?;
+        files::sync_path(&self.dir, &*self.disk)?;
+        for older in self.files()?.iter().skip(KEPT_MAX) {
+            fs::remove_file(older)?;
+        }
+        Ok(())
+    }
+
+    fn write_aside(&self, contents: &Contents, unfinished: &Path) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let mut file = options.open(&unfinished)?;
+        let mut file = options.open(unfinished)?;
         let head = head_bytes(contents);
         let state_bytes = length(&contents.state);
         let follower_bytes = length(&contents.follower);
@@ -109,13 +126,7 @@ impl Snapshots {
         file.write_all(&MAGIC)?;
         file.write_all(check.finalize().as_bytes())?;
         parts.iter().try_for_each(|part| file.write_all(part))?;
-        self.disk.sync_all(&file)?;
-        fs::rename(&unfinished, &path)?;
-        files::sync_path(&self.dir, &*self.disk)?;
-        for older in self.files()?.iter().skip(KEPT_MAX) {
-            fs::remove_file(older)?;
-        }
-        Ok(())
+        self.disk.sync_all(&file)
     }
 
     /// Reads one; an error says why it is not to be believed.
