@@ -43,6 +43,7 @@ async fn measure(state: &Path) -> Result<(), Box<dyn Error>> {
         masked_paths: vec![state.to_owned()],
         agentd,
         launcher,
+        criu: fluxvm_vmm::procbox::find_criu(),
         uid_base: UID_BASE_DEFAULT,
         uid_count: UID_COUNT_DEFAULT,
     })?;

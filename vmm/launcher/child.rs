@@ -8,7 +8,8 @@ use std::path::Path;
 
 use fluxvm_vmm::CreateStage;
 use fluxvm_vmm::procbox::wire::{
-    AGENTD_GUEST_PATH, LISTEN_FD, LaunchFacts, LaunchFailure, LaunchRequest, Users,
+    ABSTRACT_SOCKET, AGENTD_GUEST_PATH, LISTEN_FD, LaunchFacts, LaunchFailure, LaunchRequest,
+    SOCKET, Users,
 };
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -16,6 +17,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, socket};
+use nix::sys::stat::Mode;
 use nix::sys::wait::waitpid;
 use nix::unistd::{
     Gid, Pid, Uid, execve, pipe2, pivot_root, setgroups, setresgid, setresuid, setsid,
@@ -23,7 +26,7 @@ use nix::unistd::{
 
 use crate::control::{Descriptors, read_to_end};
 use crate::fault::{Context, Failure, at};
-use crate::mounts::ROOT;
+use crate::mounts::{ROOT, own};
 use crate::sys;
 
 /// Open files per process inside. The guest daemon holds several for each command, so its soft
@@ -32,6 +35,8 @@ const OPEN_FILES_MAX: u64 = 65_536;
 /// What the kernel's killer adds to the guest daemon's score, in thousandths of all memory: below
 /// every command, and not -1000, which would let a machine without memory hang rather than end it.
 const SPARED_OOM_SCORE_ADJ: &str = "-900";
+/// Connections that wait for the guest daemon: as many as it serves at once.
+const BACKLOG: i32 = 128;
 /// The status pipe in the child, above the listener; it closes by itself when the guest daemon
 /// starts.
 const STATUS_FD: i32 = LISTEN_FD + 1;
@@ -148,7 +153,6 @@ pub(crate) fn spawn(request: &LaunchRequest, fds: Descriptors) -> Result<FirstPr
 /// The child's descriptors, all above the numbers that the guest daemon will use.
 struct Own {
     gate: OwnedFd,
-    listener: OwnedFd,
     log: OwnedFd,
 }
 
@@ -156,7 +160,6 @@ fn run(request: &LaunchRequest, fds: &Descriptors, gate: &OwnedFd, status: &Owne
     let lifted = || {
         let own = Own {
             gate: lift(gate)?,
-            listener: lift(&fds.listener)?,
             log: lift(&fds.log)?,
         };
         // At its number from the start, so that every failure is said over the same descriptor.
@@ -172,7 +175,7 @@ fn run(request: &LaunchRequest, fds: &Descriptors, gate: &OwnedFd, status: &Owne
 
 /// Every step from the fork to the exec.
 fn become_guest_daemon(request: &LaunchRequest, own: Own) -> Result<Infallible, Failure> {
-    separate()?;
+    let listener = separate(request)?;
     wait_at(&own.gate)?;
     let namespace = || "a mount namespace of its own".to_owned();
     unshare(CloneFlags::CLONE_NEWNS).stage(CreateStage::MountNamespace, namespace)?;
@@ -183,12 +186,15 @@ fn become_guest_daemon(request: &LaunchRequest, own: Own) -> Result<Infallible, 
     workspace(&request.workspace)?;
     at(CreateStage::Exec)?;
     wait_at(&own.gate)?;
-    start(request, own, no_sysfs)
+    start(request, own, listener, no_sysfs)
 }
 
 /// Makes the namespaces that need not exist before the mounts do: the network namespace is the slow
 /// one, and the launcher mounts in the meantime.
-fn separate() -> Result<(), Failure> {
+///
+/// Returns the socket on which the guest daemon will listen. It is made here, for only what belongs
+/// to the sandbox's own network namespace can be kept with its memory.
+fn separate(request: &LaunchRequest) -> Result<OwnedFd, Failure> {
     const STAGE: CreateStage = CreateStage::SandboxNamespace;
     let flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     unshare(flags).stage(STAGE, || "network, host name and IPC namespaces".into())?;
@@ -197,7 +203,32 @@ fn separate() -> Result<(), Failure> {
     let _ = fs::write("/proc/self/oom_score_adj", "0");
     // A host without keyrings has no keys to hide.
     let _ = sys::leave_keyring();
-    Ok(())
+    listen(request).stage(STAGE, || "binding the guest daemon's socket".into())
+}
+
+/// Binds the guest daemon's socket.
+fn listen(request: &LaunchRequest) -> Result<OwnedFd, Errno> {
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
+    match request.users {
+        // Only its own network namespace knows this name, and nothing inside can take it away.
+        Users::Shifted { .. } => {
+            let address = UnixAddr::new_abstract(ABSTRACT_SOCKET)?;
+            bind(listener.as_raw_fd(), &address)?;
+        }
+        // Who may not enter the namespace needs a path. It is bound by a bare name, so that the
+        // state folder's path may be longer than a socket address.
+        Users::Single { .. } => {
+            let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+            let here = nix::fcntl::open(".", flags, Mode::empty())?;
+            nix::unistd::chdir(own(request, "").as_str())?;
+            let bound = bind(listener.as_raw_fd(), &UnixAddr::new(SOCKET)?);
+            nix::unistd::fchdir(&here)?;
+            bound?;
+        }
+    }
+    nix::sys::socket::listen(&listener, Backlog::new(BACKLOG)?)?;
+    lift(&listener)
 }
 
 /// Waits for the launcher. One that is gone takes this process with it.
@@ -316,6 +347,7 @@ fn workspace(path: &str) -> Result<(), Failure> {
 fn start(
     request: &LaunchRequest,
     own: Own,
+    listener: OwnedFd,
     no_sysfs: Option<String>,
 ) -> Result<Infallible, Failure> {
     const STAGE: CreateStage = CreateStage::Exec;
@@ -334,9 +366,9 @@ fn start(
     place(&null, libc::STDIN_FILENO).stage(STAGE, arrange)?;
     place(&own.log, libc::STDOUT_FILENO).stage(STAGE, arrange)?;
     place(&own.log, libc::STDERR_FILENO).stage(STAGE, arrange)?;
-    place(&own.listener, LISTEN_FD).stage(STAGE, arrange)?;
+    place(&listener, LISTEN_FD).stage(STAGE, arrange)?;
     // They are closed with everything else above the ones that were placed.
-    std::mem::forget((own, null));
+    std::mem::forget((own, listener, null));
     sys::close_from(STATUS_FD.unsigned_abs() + 1).stage(STAGE, arrange)?;
     say(&Outcome::Started { no_sysfs });
     if request.trial {

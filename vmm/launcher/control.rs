@@ -5,7 +5,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use fluxvm_vmm::CreateStage;
-use fluxvm_vmm::procbox::wire::{GO, LaunchReport, LaunchRequest, MESSAGE_BYTES_MAX};
+use fluxvm_vmm::procbox::wire::{GO, LaunchReport, MESSAGE_BYTES_MAX, Request};
 use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, recv, recvmsg, send, sendmsg,
@@ -15,8 +15,6 @@ use crate::fault::{Context, Failure};
 
 /// The descriptors that come with a request.
 pub(crate) struct Descriptors {
-    /// The socket on which the guest daemon will listen.
-    pub(crate) listener: OwnedFd,
     /// Where its output goes.
     pub(crate) log: File,
 }
@@ -27,11 +25,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Takes the request and its two descriptors from standard input.
-    pub(crate) fn receive_request() -> Result<(Self, LaunchRequest, Descriptors), Errno> {
+    /// Takes the request and its descriptor from standard input.
+    pub(crate) fn receive_request() -> Result<(Self, Request, Descriptors), Errno> {
         let socket = libc::STDIN_FILENO;
         let mut bytes = vec![0_u8; MESSAGE_BYTES_MAX];
-        let mut space = nix::cmsg_space!([RawFd; 2]);
+        let mut space = nix::cmsg_space!([RawFd; 1]);
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let flags = MsgFlags::MSG_CMSG_CLOEXEC;
         let message = recvmsg::<()>(socket, &mut slices, Some(&mut space), flags)?;
@@ -48,7 +46,7 @@ impl Control {
             }
         }
         let mut received = received.into_iter();
-        let (Some(listener), Some(log)) = (received.next(), received.next()) else {
+        let Some(log) = received.next() else {
             return Err(Errno::EBADMSG);
         };
         let text = bytes.get(..length).ok_or(Errno::EBADMSG)?;
@@ -57,7 +55,6 @@ impl Control {
             Self { socket },
             request,
             Descriptors {
-                listener,
                 log: File::from(log),
             },
         ))

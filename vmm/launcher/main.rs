@@ -17,9 +17,11 @@
 mod child;
 mod control;
 mod credentials;
+mod criu;
 mod fault;
 mod mounts;
 mod namespaces;
+mod restore;
 mod sys;
 
 use std::os::fd::AsFd;
@@ -28,15 +30,26 @@ use std::process::ExitCode;
 use control::Control;
 use fault::{Failure, at};
 use fluxvm_vmm::CreateStage;
-use fluxvm_vmm::procbox::wire::{LaunchFacts, LaunchReport, LaunchRequest, Users};
+use fluxvm_vmm::procbox::wire::{LaunchFacts, LaunchReport, LaunchRequest, Request, Users};
 use nix::sys::stat::{Mode, umask};
 
 fn main() -> ExitCode {
+    if let Some(code) = criu::as_hook() {
+        return code;
+    }
     let Ok((control, request, fds)) = Control::receive_request() else {
         // Nobody to tell: whoever starts this without a control socket gets an exit code.
         return ExitCode::from(2);
     };
-    let report = match launch(&control, &request, fds) {
+    let request = match request {
+        Request::Launch(request) => request,
+        Request::Criu(request) => return criu::run(&request),
+    };
+    let made = match &request.memory {
+        None => launch(&control, &request, fds),
+        Some(memory) => restore::restore(&control, &request, memory, &fds.log),
+    };
+    let report = match made {
         Ok(facts) => LaunchReport::Ready(facts),
         Err(failure) => LaunchReport::Failed(failure.into()),
     };
@@ -73,6 +86,7 @@ fn launch(
         namespaces::map_users(first.pid(), base, count)?;
     }
     mounts::build_root(request, first.pid(), &mut facts)?;
+    mounts::devices(&mut facts)?;
     at(CreateStage::MountNamespace)?;
     first.release()?;
     if let Err(failure) = control.wait_for_go() {

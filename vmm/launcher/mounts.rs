@@ -63,7 +63,7 @@ pub(crate) fn enter_scratch(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Something in the sandbox's folder, seen from the scratch tmpfs. The folder is named after an id.
-fn own(request: &LaunchRequest, name: &str) -> String {
+pub(crate) fn own(request: &LaunchRequest, name: &str) -> String {
     let folder = request
         .folder
         .file_name()
@@ -72,7 +72,7 @@ fn own(request: &LaunchRequest, name: &str) -> String {
     format!("../{folder}/{name}")
 }
 
-/// Mounts the whole root, device nodes included.
+/// Mounts the whole root, without device nodes.
 pub(crate) fn build_root(
     request: &LaunchRequest,
     pid: u32,
@@ -101,7 +101,7 @@ pub(crate) fn build_root(
             graft(request, &captured, &skeleton, number, folder)?;
         }
     }
-    devices(facts)
+    Ok(())
 }
 
 /// Names the captured layers in the scratch file system, the uppermost first: whatever the state
@@ -303,7 +303,7 @@ fn graft(
 
 /// Puts the host's harmless device nodes over the skeleton's placeholders, one mount each: a folder
 /// of nodes would let root inside bring a node of its own to a mount on which nodes work.
-fn devices(facts: &mut LaunchFacts) -> Result<(), Failure> {
+pub(crate) fn devices(facts: &mut LaunchFacts) -> Result<(), Failure> {
     at(CreateStage::Devices)?;
     for name in DEVICE_NODES {
         let (from, to) = (format!("/dev/{name}"), format!("{ROOT}/dev/{name}"));

@@ -84,6 +84,8 @@ pub enum CreateStage {
     Workspace,
     /// Starting the guest daemon.
     Exec,
+    /// Bringing processes back.
+    Memory,
     /// Giving the guest daemon its token and environment.
     Bootstrap,
 }
@@ -110,6 +112,7 @@ impl fmt::Display for CreateStage {
             Self::Identity => "setting host name, loopback and limits",
             Self::Workspace => "entering the workspace",
             Self::Exec => "starting the guest daemon",
+            Self::Memory => "bringing processes back",
             Self::Bootstrap => "bootstrapping the guest daemon",
         })
     }

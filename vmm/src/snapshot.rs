@@ -59,7 +59,7 @@ impl FromStr for SnapshotId {
 }
 
 /// A blake3 digest.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ContentDigest([u8; 32]);
 

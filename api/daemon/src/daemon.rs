@@ -201,6 +201,7 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         masked_paths: masked_paths(settings, root),
         agentd: settings.agentd.clone(),
         launcher: settings.launcher.clone(),
+        criu: fluxvm_vmm::procbox::find_criu(),
         uid_base: settings.uid_base,
         uid_count: settings.uid_count,
     };

@@ -43,7 +43,7 @@ pub(crate) use draft::{Draft, Owners};
 pub(crate) use entry::{Entry, Node};
 pub(crate) use fold::{Fold, Found};
 pub(crate) use path::{LayerPath, escape};
-pub(crate) use record::SnapshotRecord;
+pub(crate) use record::{MemoryRecord, SnapshotRecord};
 pub(crate) use store::{Pin, Published, Store, remove_later};
 pub(crate) use sync::{times_tell_at, write_back_mapped};
 pub(crate) use tree::{Tree, is_whiteout, kind, link_target, names, nanoseconds, open_file, stat};

@@ -43,8 +43,12 @@ pub(crate) struct MemoryRecord {
     pub(crate) boot_id: String,
     /// Each image file with its length and digest.
     pub(crate) images: Vec<(String, u64, ContentDigest)>,
-    /// What the restore must be told of the outside, by the dump's own numbering.
-    pub(crate) externals: Vec<String>,
+    /// What they call files that programs had mapped, and where those lie inside.
+    pub(crate) mapped: Vec<(String, String)>,
+    /// What they call the guest daemon's log.
+    pub(crate) log: String,
+    /// Commands that were confined: what the kernel does not give back to them.
+    pub(crate) confined: Vec<String>,
     /// The process id of the guest daemon on the host when it was dumped.
     pub(crate) pid: u32,
 }

@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use super::engine::Engine;
 use super::freeze::freeze;
 use super::members;
+use super::memory;
 use super::process::Process;
 use super::record::Record;
 use super::standing::Standing;
 use super::wire::{GRAFTS, UPPER, Users};
 use crate::error::SnapshotError;
 use crate::layers::{
-    Attributes, Draft, Fold, Known, LayerPath, Owners, Pin, SnapshotRecord, Source, capture,
-    compact, os, remove_later, times_tell_at,
+    Attributes, Draft, Fold, Known, LayerPath, MemoryRecord, Owners, Pin, SnapshotRecord, Source,
+    capture, compact, os, remove_later, times_tell_at,
 };
-use crate::snapshot::{ContentDigest, MemoryKept, Snapshot, SnapshotSpec};
+use crate::snapshot::{ContentDigest, MemoryKept, Snapshot, SnapshotId};
 
 /// The folder of a snapshot that is being put together. Dropping it removes it.
 struct Putting {
@@ -48,33 +49,54 @@ impl Drop for Putting {
     }
 }
 
+/// What is to become of the processes.
+pub(super) enum Plan {
+    /// Nothing of them is kept, for this reason.
+    Leave(MemoryKept),
+    /// They are kept, or there is no snapshot.
+    Insist,
+    /// They are kept where that can be done.
+    Try,
+}
+
+/// What was captured while the sandbox stood still.
+struct Taken {
+    captured: Captured,
+    kept: MemoryKept,
+    memory: Option<MemoryRecord>,
+}
+
 /// Captures a sandbox. On failure the sandbox runs on and nothing is left.
 pub(super) fn take(
     engine: &Engine,
     process: &Process,
     record: &mut Record,
     standing: &mut Standing,
-    spec: SnapshotSpec,
+    id: SnapshotId,
+    plan: Plan,
 ) -> Result<Snapshot, SnapshotError> {
     if let Some(why) = &engine.no_snapshots {
         return Err(SnapshotError::Unsupported(why.clone()));
     }
-    engine.store.free(&spec.id)?;
-    let mut putting = Putting::begin(engine.store.snapshot_draft(&spec.id))?;
+    engine.store.free(&id)?;
+    let mut putting = Putting::begin(engine.store.snapshot_draft(&id))?;
     let mut own = standing.take_own(&engine.store)?;
-    let draft = engine.store.draft(engine.owners(), engine.attributes())?;
-    let captured = stand_still_for(engine, process, record, &own, draft)?;
+    let taken = memory_and_disk(engine, process, record, &own, &putting, plan)?;
     if !process.alive() {
         return Err(SnapshotError::SandboxGone);
     }
-    let Captured { draft, pause } = captured;
+    let Captured { draft, pause } = taken.captured;
     let kept = keep(engine, record, &mut own, draft)?;
+    let memory_bytes = match &taken.kept {
+        MemoryKept::Kept { bytes, .. } => *bytes,
+        _ => 0,
+    };
     let snapshot = Snapshot {
-        id: spec.id,
-        memory: MemoryKept::NotAsked,
+        id,
+        memory: taken.kept,
         disk: kept.disk,
         stored_paths: kept.stored_paths,
-        stored_bytes: kept.stored_bytes,
+        stored_bytes: kept.stored_bytes.saturating_add(memory_bytes),
         layers: u32::try_from(record.chain.all().len()).unwrap_or(u32::MAX),
         pause,
     };
@@ -85,8 +107,12 @@ pub(super) fn take(
         uid_base: record.uid_base,
         hostname: record.hostname.clone(),
         chain: record.chain.all(),
-        memory: None,
+        memory: taken.memory,
     };
+    if written.memory.is_some() {
+        let token = engine.folder(&record.id).keep_token(&engine.token_of(&id));
+        token.map_err(os(|| "keeping the guest daemon's token".to_owned()))?;
+    }
     engine.store.publish_snapshot(&putting.folder, written)?;
     putting.kept = true;
     // Should the record not be written, the next daemon compares with the capture before: it stores
@@ -96,6 +122,49 @@ pub(super) fn take(
     }
     standing.advance(record, own, &engine.store);
     Ok(snapshot)
+}
+
+/// Captures the disk, and the processes where that is planned and can be done.
+fn memory_and_disk(
+    engine: &Engine,
+    process: &Process,
+    record: &Record,
+    own: &Fold,
+    putting: &Putting,
+    plan: Plan,
+) -> Result<Taken, SnapshotError> {
+    let draft = || engine.store.draft(engine.owners(), engine.attributes());
+    let insist = matches!(plan, Plan::Insist);
+    let kept = match plan {
+        Plan::Leave(kept) => kept,
+        Plan::Insist | Plan::Try => {
+            let began = Instant::now();
+            let folder = &putting.folder;
+            let dumped = memory::dump(engine, process, record, folder, || {
+                let mut draft = draft()?;
+                capture_all(engine, process, record, own, &mut draft)?;
+                Ok(draft)
+            })?;
+            match dumped {
+                Ok((draft, memory)) => {
+                    let (bytes, digest) = memory::total(&memory);
+                    let pause = began.elapsed();
+                    return Ok(Taken {
+                        captured: Captured { draft, pause },
+                        kept: MemoryKept::Kept { bytes, digest },
+                        memory: Some(memory),
+                    });
+                }
+                Err(reason) if insist => return Err(SnapshotError::Memory(reason)),
+                Err(reason) => MemoryKept::Impossible { reason },
+            }
+        }
+    };
+    Ok(Taken {
+        captured: stand_still_for(engine, process, record, own, draft()?)?,
+        kept,
+        memory: None,
+    })
 }
 
 struct Captured {
@@ -111,24 +180,13 @@ fn stand_still_for(
     own: &Fold,
     mut draft: Draft,
 ) -> Result<Captured, SnapshotError> {
-    let sources = sources(engine, record);
-    let times_tell = sources
-        .first()
-        .is_some_and(|source| times_tell_at(&source.folder));
     let started = Instant::now();
     let frozen = match freeze(&record.cgroups) {
         Ok(frozen) => frozen,
         Err(_) if !process.alive() => return Err(SnapshotError::SandboxGone),
         Err(error) => return Err(os(|| "having the sandbox stand still".to_owned())(error)),
     };
-    let mapped = mapped(process, record, &sources)?;
-    let known = Known {
-        own,
-        mapped: &mapped,
-        times_tell,
-        attributes: engine.attributes(),
-    };
-    capture(&sources, known, &mut draft)?;
+    capture_all(engine, process, record, own, &mut draft)?;
     let pause = match frozen {
         Some(frozen) => {
             drop(frozen);
@@ -137,6 +195,28 @@ fn stand_still_for(
         None => Duration::ZERO,
     };
     Ok(Captured { draft, pause })
+}
+
+/// Puts what changed of the disk into a draft. Nothing inside runs meanwhile, where that can be had.
+fn capture_all(
+    engine: &Engine,
+    process: &Process,
+    record: &Record,
+    own: &Fold,
+    draft: &mut Draft,
+) -> Result<(), SnapshotError> {
+    let sources = sources(engine, record);
+    let times_tell = sources
+        .first()
+        .is_some_and(|source| times_tell_at(&source.folder));
+    let mapped = mapped(process, record, &sources)?;
+    let known = Known {
+        own,
+        mapped: &mapped,
+        times_tell,
+        attributes: engine.attributes(),
+    };
+    capture(&sources, known, draft)
 }
 
 /// The folders in which a sandbox's changes lie.

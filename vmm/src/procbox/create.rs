@@ -1,29 +1,24 @@
 //! Making one sandbox: the blocking part up to a running guest daemon, then its bootstrap.
 
 use std::io;
-use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use agentd_client::protocol::RunHookPayload;
-use agentd_client::{AgentToken, AgentdClient, UnixConnector};
+use agentd_client::{AgentToken, AgentdClient};
 
+use super::arrival;
+use super::dial;
 use super::engine::Engine;
 use super::launch::{Launch, os};
 use super::process::Process;
 use super::record::{Record, boot_id};
 use super::remove::Remains;
 use super::tree::remove_tree;
-use super::wire::{LISTEN_FD, LaunchFacts, LaunchRequest, Lower, Users};
+use super::wire::{LISTEN_FD, LaunchFacts, LaunchRequest, Lower, MemoryRequest, Request, Users};
 use crate::error::{CreateError, CreateFault, CreateStage};
 use crate::layers::{Chain, Entry, LayerRef};
 use crate::spec::SandboxSpec;
 
-/// How long a fresh guest daemon may take to accept its token. It takes a millisecond; a host that
-/// swaps takes seconds.
-const BOOTSTRAP_WAIT_MAX: Duration = Duration::from_secs(15);
-/// How long to wait, once it has failed, for the end that may be the reason.
-const DEATH_WAIT_MAX: Duration = Duration::from_millis(250);
 /// Output of one command kept for readers that come back: what a fast command prints in a few
 /// milliseconds, so that a short pause of the daemon loses nothing.
 const STREAM_BUFFER_BYTES: &str = "4194304";
@@ -31,16 +26,6 @@ const STREAM_BUFFER_BYTES: &str = "4194304";
 /// through it (browsers and databases are usually given this much), and little enough that one
 /// sandbox that fills it does not take the host's memory.
 const SHM_BYTES_DEFAULT: u64 = 1024 * 1024 * 1024;
-/// What commands find in their environment unless the caller says otherwise.
-const GUEST_ENV: [(&str, &str); 3] = [
-    ("HOME", "/root"),
-    ("LANG", "C.UTF-8"),
-    (
-        "PATH",
-        "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    ),
-];
-
 /// What a sandbox is made on.
 pub(super) struct Basis {
     pub(super) skeleton: String,
@@ -53,6 +38,15 @@ pub(super) struct Basis {
     pub(super) name_host: bool,
     /// What `/etc/machine-id` is to say, where it is to be another one.
     pub(super) machine_id: Option<String>,
+    /// Processes that come back, instead of a fresh guest daemon.
+    pub(super) memory: Option<Back>,
+}
+
+/// Processes that come back.
+pub(super) struct Back {
+    pub(super) request: MemoryRequest,
+    /// The token that their guest daemon still has.
+    pub(super) token: AgentToken,
 }
 
 impl Basis {
@@ -65,6 +59,7 @@ impl Basis {
             root: None,
             name_host: true,
             machine_id: None,
+            memory: None,
         }
     }
 }
@@ -131,10 +126,10 @@ fn clean(remains: &Remains) {
 pub(super) struct Started {
     half_made: HalfMade,
     pub(super) process: Arc<Process>,
-    client: AgentdClient,
+    pub(super) client: AgentdClient,
     record: Record,
     facts: LaunchFacts,
-    token: AgentToken,
+    pub(super) token: AgentToken,
     launch: Launch,
 }
 
@@ -222,9 +217,9 @@ fn start_in_folder(
     folder
         .create_layers(engine.users, basis.root.as_ref())
         .map_err(in_folder("making its layers"))?;
-    let listener: UnixListener = folder.listen().map_err(in_folder("binding its socket"))?;
+    let old_token = basis.memory.as_ref().map(|back| back.token.clone());
     let request = request(engine, spec, &record, basis, trial);
-    launch.request(&request, &listener, &log)?;
+    launch.request(&Request::Launch(Box::new(request)), &log)?;
     let token = folder
         .create_token()
         .map_err(in_folder("writing its token"))?;
@@ -245,8 +240,10 @@ fn start_in_folder(
     }
     let facts = launch.ready()?;
     named.map_err(in_folder("looking at its first process"))?;
-    let connector = Arc::new(UnixConnector::new(folder.socket()));
-    let client = AgentdClient::new(connector, token.clone());
+    let connector = dial::connector(engine.users, process.pid, folder.socket())
+        .map_err(in_folder("finding the way to the guest daemon"))?;
+    let shown = old_token.unwrap_or_else(|| token.clone());
+    let client = AgentdClient::new(connector, shown);
     Ok(Parts {
         process,
         client,
@@ -316,6 +313,7 @@ fn request(
         // host's own processes end for it.
         spare_first_process: spec.memory_mb.is_some() && engine.capabilities.memory_limit,
         trial,
+        memory: basis.memory.map(|back| back.request),
     }
 }
 
@@ -335,50 +333,11 @@ fn agentd_env() -> Vec<(String, String)> {
     let own = own
         .into_iter()
         .map(|(name, value)| (name.to_owned(), value));
-    own.chain(GUEST_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())))
+    own.chain(arrival::GUEST_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())))
         .collect()
 }
 
 impl Started {
-    /// Gives the guest daemon its token and the commands' environment.
-    pub(super) async fn bootstrap(&self, spec: &SandboxSpec) -> Result<(), CreateError> {
-        let mut payload = RunHookPayload::new(self.token.clone());
-        payload
-            .env
-            .extend(GUEST_ENV.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        payload.env.extend(spec.env.clone());
-        let asked = tokio::time::timeout(BOOTSTRAP_WAIT_MAX, self.client.run_hook(&payload));
-        let answer = tokio::select! {
-            biased;
-            answer = asked => answer.unwrap_or(Err(agentd_client::ClientError::Timeout)),
-            // Its socket would take a connection and never answer it.
-            _ = self.process.exited() => Err(agentd_client::ClientError::Disconnected),
-        };
-        let Err(error) = answer else { return Ok(()) };
-        // Its socket closes a moment before it has ended.
-        let ended = tokio::time::timeout(DEATH_WAIT_MAX, self.process.exited())
-            .await
-            .is_ok();
-        Err(CreateError {
-            stage: CreateStage::Bootstrap,
-            source: if ended {
-                CreateFault::GuestDied {
-                    log: self.log_tail(),
-                }
-            } else {
-                CreateFault::Guest(error)
-            },
-            hint: None,
-        })
-    }
-
-    fn log_tail(&self) -> String {
-        let remains = self.half_made.remains.as_ref();
-        remains
-            .map(|remains| remains.folder.log_tail())
-            .unwrap_or_default()
-    }
-
     /// Lets go of what only creation needed; the sandbox stays.
     pub(super) fn keep(self) -> (Arc<Process>, AgentdClient, Record) {
         let Self {
@@ -398,6 +357,14 @@ impl Started {
             orphan.reap();
         }));
         (process, client, record)
+    }
+
+    /// The end of the guest daemon's log.
+    pub(super) fn log_tail(&self) -> String {
+        let remains = self.half_made.remains.as_ref();
+        remains
+            .map(|remains| remains.folder.log_tail())
+            .unwrap_or_default()
     }
 
     /// What the launcher had to do without.

@@ -11,6 +11,7 @@ use nix::unistd::{AccessFlags, access, getegid, geteuid};
 
 use super::cgroup::Cgroups;
 use super::claims::capabilities;
+use super::criu;
 use super::folder::{Folder, agents_dir, private_folder};
 use super::host_view::{FolderPlan, hidden_paths, plan_folders};
 use super::launch::os;
@@ -23,6 +24,7 @@ use super::wire::{Lower, MOUNT_POINT, Users};
 use crate::capabilities::Capabilities;
 use crate::error::{CreateError, CreateFault, CreateStage, ProbeError, means_out_of_space};
 use crate::layers::{LayerRef, Store, TREE};
+use crate::snapshot::SnapshotId;
 use crate::spec::{ImageRef, SandboxId};
 
 /// The shared part of a [`Procbox`](super::Procbox) and its sandboxes.
@@ -40,6 +42,8 @@ pub(super) struct Engine {
     pub(super) tried: bool,
     live: Mutex<HashMap<SandboxId, Weak<Process>>>,
     pub(super) store: Arc<Store>,
+    /// The program that keeps processes, or why there is none.
+    pub(super) criu: Result<PathBuf, String>,
     /// Why no snapshots can be taken here.
     pub(super) no_snapshots: Option<String>,
     standing: Mutex<HashMap<SandboxId, Shared>>,
@@ -106,6 +110,13 @@ impl Engine {
             path: options.snapshots_dir.clone(),
             source,
         })?;
+        let criu = match (&options.criu, users) {
+            (_, Users::Single { .. }) => {
+                Err("processes of an ordinary user's sandbox cannot be kept".to_owned())
+            }
+            (None, _) => Err("CRIU is not installed (`make setup` brings it)".into()),
+            (Some(program), _) => criu::usable(program).map(|()| program.clone()),
+        };
         let mut engine = Self {
             options,
             users,
@@ -118,6 +129,7 @@ impl Engine {
             tried: false,
             live,
             store: Arc::new(store),
+            criu,
             no_snapshots: None,
             standing: Mutex::default(),
         };
@@ -188,6 +200,11 @@ impl Engine {
 
     pub(super) fn standing(&self) -> MutexGuard<'_, HashMap<SandboxId, Shared>> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the token of a guest daemon is kept whose memory a snapshot has.
+    pub(super) fn token_of(&self, id: &SnapshotId) -> PathBuf {
+        agents_dir(&self.options.secrets_dir).join(format!("snapshot-{id}"))
     }
 
     pub(super) fn folder(&self, id: &SandboxId) -> Folder {

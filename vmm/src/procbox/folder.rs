@@ -2,19 +2,16 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use agentd_client::AgentToken;
 
 use super::skeleton::give_to_root;
-use super::wire::{GRAFTS, UPPER, Users, WORK};
+use super::wire::{GRAFTS, SOCKET, UPPER, Users, WORK};
 use crate::layers::Entry;
 use crate::spec::SandboxId;
 
-const SOCKET: &str = "agentd.sock";
 const LOG: &str = "agentd.log";
 /// Where removed sandboxes wait for their files to go.
 pub(super) const TRASH_PREFIX: &str = ".trash-";
@@ -68,13 +65,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Binds the socket on which the guest daemon will answer. Its path is the host's alone;
-    /// through the folder's descriptor it may be longer than a socket address.
-    pub(super) fn listen(&self) -> io::Result<UnixListener> {
-        let folder = File::open(&self.path)?;
-        UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd()))
-    }
-
+    /// The socket on which the guest daemon answers. Its path is the host's alone.
     pub(super) fn socket(&self) -> PathBuf {
         self.path.join(SOCKET)
     }
@@ -120,15 +111,19 @@ impl Folder {
     }
 
     pub(super) fn read_token(&self) -> io::Result<AgentToken> {
-        let text = fs::read_to_string(&self.token)?;
-        if text.len() == 2 * TOKEN_BYTES {
-            Ok(AgentToken::new(text))
-        } else {
-            Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the token is cut short",
-            ))
-        }
+        read_token(&self.token)
+    }
+
+    /// Keeps a copy of the token, for a guest daemon that comes back with it.
+    pub(super) fn keep_token(&self, copy: &Path) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(copy)?;
+        file.write_all(self.read_token()?.expose().as_bytes())
     }
 
     pub(super) fn exists(&self) -> bool {
@@ -167,5 +162,18 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+/// Reads a token.
+pub(super) fn read_token(path: &Path) -> io::Result<AgentToken> {
+    let text = fs::read_to_string(path)?;
+    if text.len() == 2 * TOKEN_BYTES {
+        Ok(AgentToken::new(text))
+    } else {
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the token is cut short",
+        ))
     }
 }

@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -17,7 +16,9 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::process::Process;
 use super::sys::receive;
-use super::wire::{GO, LaunchFacts, LaunchFailure, LaunchReport, LaunchRequest, MESSAGE_BYTES_MAX};
+use super::wire::{
+    GO, HOOK_FOLDER_VARIABLE, LaunchFacts, LaunchFailure, LaunchReport, MESSAGE_BYTES_MAX, Request,
+};
 use crate::error::{CreateError, CreateFault, CreateStage};
 
 /// How long the launcher may take for one answer. It waits for nobody but the kernel; a loaded host
@@ -35,6 +36,25 @@ pub(super) struct Launch {
 impl Launch {
     /// Starts the launcher. It waits for its request, and what that names can be made meanwhile.
     pub(super) fn start(launcher: &Path, log: File) -> Result<Self, CreateError> {
+        Self::start_command(&mut Command::new(launcher), launcher, log)
+    }
+
+    /// The same, with a folder of pipes for what it has to say when CRIU calls it.
+    pub(super) fn start_with_hooks(
+        launcher: &Path,
+        log: File,
+        hooks: &Path,
+    ) -> Result<Self, CreateError> {
+        let mut command = Command::new(launcher);
+        command.env(HOOK_FOLDER_VARIABLE, hooks);
+        Self::start_command(&mut command, launcher, log)
+    }
+
+    fn start_command(
+        command: &mut Command,
+        launcher: &Path,
+        log: File,
+    ) -> Result<Self, CreateError> {
         let stage = CreateStage::Launcher;
         let kind = SockType::SeqPacket;
         let (control, theirs) = socketpair(AddressFamily::Unix, kind, None, SockFlag::SOCK_CLOEXEC)
@@ -45,7 +65,7 @@ impl Launch {
             &TimeVal::seconds(ANSWER_SECONDS_MAX),
         )
         .map_err(|errno| os(stage, "a time limit", errno.into()))?;
-        let child = Command::new(launcher)
+        let child = command
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::from(log))
@@ -58,17 +78,12 @@ impl Launch {
         })
     }
 
-    /// Hands it the request, the socket on which the guest daemon will listen, and the log.
-    pub(super) fn request(
-        &self,
-        request: &LaunchRequest,
-        listener: &UnixListener,
-        log: &File,
-    ) -> Result<(), CreateError> {
+    /// Hands it the request and the log.
+    pub(super) fn request(&self, request: &Request, log: &File) -> Result<(), CreateError> {
         let stage = CreateStage::Launcher;
         let bytes = serde_json::to_vec(request)
             .map_err(|error| os(stage, "writing the request", io::Error::other(error)))?;
-        let fds = [listener.as_raw_fd(), log.as_raw_fd()];
+        let fds = [log.as_raw_fd()];
         let rights = [ControlMessage::ScmRights(&fds)];
         let slices = [IoSlice::new(&bytes)];
         let flags = MsgFlags::MSG_NOSIGNAL;
@@ -102,6 +117,15 @@ impl Launch {
             // A launcher that has already failed says why in its answer.
             Ok(_) | Err(Errno::EPIPE) => Ok(()),
             Err(errno) => Err(os(CreateStage::Launcher, "letting it go on", errno.into())),
+        }
+    }
+
+    /// Whether it has ended, and if so, whether well.
+    pub(super) fn ended(&mut self) -> Option<bool> {
+        match self.child.try_wait() {
+            Ok(None) => None,
+            Ok(Some(status)) => Some(status.success()),
+            Err(_) => Some(false),
         }
     }
 

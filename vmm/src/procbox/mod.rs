@@ -18,17 +18,21 @@
 //! **Why a launcher.** Namespaces are made by a small program with one thread ([`wire`] is its
 //! dialogue). The daemon never forks itself, mounts nothing and changes no credentials.
 
+mod arrival;
 mod below;
 mod cgroup;
 mod checkpoint;
 mod claims;
 mod create;
+mod criu;
+mod dial;
 mod engine;
 mod folder;
 mod freeze;
 mod host_view;
 mod launch;
 mod members;
+mod memory;
 mod options;
 mod process;
 mod prove;
@@ -49,9 +53,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_client::{AgentdClient, UnixConnector};
+use agentd_client::AgentdClient;
+use agentd_client::protocol::IdentityState;
 use async_trait::async_trait;
 
+pub use criu::find_criu;
 pub use options::{ProcboxOptions, UID_BASE_DEFAULT, UID_COUNT_DEFAULT};
 pub use sys::become_subreaper;
 pub(crate) use tree::remove_tree;
@@ -63,10 +69,9 @@ use crate::error::{
     SnapshotError,
 };
 use crate::layers::os;
-use crate::snapshot::{
-    Identity, ManifestEntry, ManifestQuery, RevivalReport, Revived, Snapshot, SnapshotId,
-};
+use crate::snapshot::{Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId};
 use crate::spec::{GuestPath, SandboxId, SandboxSpec};
+use arrival::Arrival;
 use create::{Basis, Started};
 use engine::Engine;
 use process::Process;
@@ -105,25 +110,30 @@ impl Procbox {
         })
     }
 
-    /// Gives a started guest daemon its token, and hands its sandbox out.
+    /// Gives a guest daemon its token, and hands its sandbox out.
     async fn finish(
         &self,
         started: Started,
         spec: &SandboxSpec,
-    ) -> Result<Arc<dyn Sandbox>, CreateError> {
+        arrival: Arrival,
+    ) -> Result<(Arc<dyn Sandbox>, Option<IdentityState>), CreateError> {
         let watched = Arc::clone(&started.process).watch();
-        let bootstrapped = match watched {
-            Ok(()) => started.bootstrap(spec).await,
-            Err(error) => Err(launch::os(
-                CreateStage::Bootstrap,
-                "watching its process",
-                error,
-            )),
+        let watched = watched
+            .map_err(|error| launch::os(CreateStage::Bootstrap, "watching its process", error));
+        let arrived = match (watched, arrival) {
+            (Err(error), _) => Err(error),
+            (Ok(()), Arrival::Fresh) => started.bootstrap(spec).await.map(|()| None),
+            (Ok(()), Arrival::Back { machine_id }) => {
+                started.take_identity(spec, machine_id).await.map(Some)
+            }
         };
-        if let Err(error) = bootstrapped {
-            blocking(move || started.discard()).await.map_err(lost)?;
-            return Err(error);
-        }
+        let state = match arrived {
+            Ok(state) => state,
+            Err(error) => {
+                blocking(move || started.discard()).await.map_err(lost)?;
+                return Err(error);
+            }
+        };
         let (process, client, record) = started.keep();
         self.engine.hold(spec.id, &process);
         self.engine.stands(&record);
@@ -132,7 +142,7 @@ impl Procbox {
             client,
             cgroups: record.cgroups,
         };
-        Ok(self.sandbox(spec.id, held))
+        Ok((self.sandbox(spec.id, held), state))
     }
 
     fn sandbox(&self, id: SandboxId, held: Held) -> Arc<dyn Sandbox> {
@@ -166,7 +176,8 @@ impl Backend for Procbox {
             create::start(&engine, &asked, basis, false)
         });
         let started = started.await.map_err(lost)??;
-        self.finish(started, &spec).await
+        let (sandbox, _) = self.finish(started, &spec, Arrival::Fresh).await?;
+        Ok(sandbox)
     }
 
     async fn adopt(&self, id: &SandboxId) -> Result<Arc<dyn Sandbox>, AdoptError> {
@@ -211,19 +222,18 @@ impl Backend for Procbox {
             revive::prepare(&engine, &asked, &of, identity)
         });
         let prepared = prepared.await.map_err(lost)??;
-        let Prepared { basis, record, pin } = prepared;
+        let Prepared {
+            basis,
+            arrival,
+            record,
+            pin,
+        } = prepared;
         let engine = Arc::clone(&self.engine);
-        // The content is looked at while the sandbox is being made. Nothing of the sandbox runs
-        // anything but its guest daemon before both are done.
-        let verified = tokio::task::spawn_blocking(move || {
-            let verified = revive::verify(&engine, &record);
-            drop(pin);
-            verified
-        });
+        let checked = Arc::clone(&record);
+        // The content is looked at while the sandbox is being made. Nobody is told of the sandbox
+        // before both are done.
+        let verified = tokio::task::spawn_blocking(move || revive::verify(&engine, &checked));
         let (engine, asked) = (Arc::clone(&self.engine), spec.clone());
-        let held = engine
-            .store
-            .pin(basis.layers.iter().map(|layer| layer.id).collect());
         let started = blocking(move || create::start(&engine, &asked, basis, false)).await;
         let started = started.map_err(lost)?;
         let verified = verified.await.map_err(io::Error::other).map_err(lost)?;
@@ -233,16 +243,18 @@ impl Backend for Procbox {
             }
             return Err(error.into());
         }
-        let sandbox = self.finish(started?, &spec).await?;
-        drop(held);
-        let renewed = identity != Identity::Keep;
-        Ok(Revived {
-            sandbox,
-            report: RevivalReport {
-                identity_renewed: renewed,
-                ..RevivalReport::default()
-            },
-        })
+        let started = started.map_err(|error| revive::explain(snapshot.id, error))?;
+        let (sandbox, state) = self.finish(started, &spec, arrival).await?;
+        drop(pin);
+        let report = revive::report(state.as_ref(), &record, identity);
+        if identity == Identity::Renew
+            && let Some(missing) = report.identity_note
+        {
+            let removed = sandbox.destroy().await;
+            removed.map_err(|error| ReviveError::Identity(error.to_string()))?;
+            return Err(ReviveError::Identity(missing));
+        }
+        Ok(Revived { sandbox, report })
     }
 
     async fn snapshots(&self) -> io::Result<Vec<SnapshotId>> {
@@ -252,7 +264,13 @@ impl Backend for Procbox {
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<bool, SnapshotError> {
         let (engine, id) = (Arc::clone(&self.engine), *id);
-        let removed = blocking(move || engine.store.remove_snapshot(&id)).await;
+        let removed = blocking(move || {
+            let removed = engine.store.remove_snapshot(&id);
+            // Only one whose memory was kept has one.
+            let _ = std::fs::remove_file(engine.token_of(&id));
+            removed
+        });
+        let removed = removed.await;
         let removed = removed.and_then(|removed| removed);
         removed.map_err(os(|| format!("removing snapshot {id}")))
     }
@@ -346,7 +364,9 @@ fn find(engine: &Engine, id: &SandboxId) -> Result<(Held, bool), AdoptError> {
     if engine.standing_of(&id).is_none() {
         engine.stands(&record);
     }
-    let client = AgentdClient::new(Arc::new(UnixConnector::new(folder.socket())), token);
+    let connector = dial::connector(engine.users, process.pid, folder.socket());
+    let connector = connector.map_err(|source| AdoptError::Io { id, source })?;
+    let client = AgentdClient::new(connector, token);
     Ok((
         Held {
             process,

@@ -30,6 +30,8 @@ pub struct ProcboxOptions {
     pub agentd: PathBuf,
     /// The launcher's program.
     pub launcher: PathBuf,
+    /// The program that keeps processes, CRIU 4.1 or newer; see [`find_criu`](super::find_criu).
+    pub criu: Option<PathBuf>,
     /// The host's id of root inside. Ignored for an ordinary user.
     pub uid_base: u32,
     /// How many users exist inside. Ignored for an ordinary user.

@@ -84,9 +84,12 @@ impl Engine {
                 capabilities.snapshot = true;
                 capabilities.restore = true;
                 capabilities.fork = true;
+                capabilities.memory_checkpoint = self.criu.is_ok();
+                capabilities.memory_checkpoint_reason = self.criu.clone().err();
             }
             Err(why) => {
                 let sentence = format!("no snapshots can be taken: {why}");
+                capabilities.memory_checkpoint_reason = Some(sentence.clone());
                 capabilities.degraded.push(sentence);
                 self.no_snapshots = Some(why);
             }

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 use super::below::{Below, BelowFolder, Seen};
@@ -21,6 +22,9 @@ use crate::layers::{
 };
 use crate::snapshot::{ContentDigest, EntryKind, ManifestEntry, ManifestQuery, SnapshotId};
 use crate::spec::GuestPath;
+
+/// More is no machine id.
+const MACHINE_ID_BYTES_MAX: u64 = 64;
 
 /// A captured disk.
 struct View<'a> {
@@ -240,6 +244,27 @@ pub(super) fn open_file(
         At::Below(Seen::File { file, .. }) => Ok(file),
         At::Below(_) | At::Nothing => Err(view.no_such("regular file", &path)),
     }
+}
+
+/// The machine's id as the sandbox saw it. `None` where it had none that is one.
+pub(super) fn machine_id(
+    engine: &Engine,
+    record: &SnapshotRecord,
+) -> Result<Option<String>, SnapshotError> {
+    let view = View::open(engine, record)?;
+    let path = LayerPath::from("etc/machine-id");
+    let file = match view.at(&path)? {
+        At::Captured(found) if matches!(found.entry.node, Node::File { .. }) => {
+            view.stored(found, &path)?
+        }
+        At::Below(Seen::File { file, .. }) => file,
+        _ => return Ok(None),
+    };
+    let mut text = String::new();
+    let read = file.take(MACHINE_ID_BYTES_MAX).read_to_string(&mut text);
+    let digits = text.trim();
+    let good = read.is_ok() && digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    Ok(good.then(|| digits.to_owned()))
 }
 
 /// A captured file that is what was captured.

@@ -4,7 +4,7 @@
 //! packet:
 //!
 //! ```text
-//! daemon    -> launcher   LaunchRequest, with two descriptors: the listening socket, the log
+//! daemon    -> launcher   LaunchRequest, with a descriptor: the log
 //! launcher  -> daemon     LaunchReport::Spawned { pid }   it exists and waits; with its pidfd
 //! daemon    -> launcher   GO                                    its pid is on disk: it may start
 //! launcher  -> daemon     LaunchReport::Ready | LaunchReport::Failed
@@ -34,6 +34,16 @@ pub const AGENTD_GUEST_PATH: &str = "/.fluxvm/microvms-agentd";
 pub const FAULT_VARIABLE: &str = "FLUXVM_PROCBOX_FAULT";
 /// Device nodes that a sandbox shares with the host. All of them are harmless to whoever has them.
 pub const DEVICE_NODES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// In the environment of a run of CRIU: the folder with the two pipes below.
+pub const HOOK_FOLDER_VARIABLE: &str = "FLUXVM_PROCBOX_HOOK";
+/// The launcher, called by CRIU, writes a byte here when everything stands still.
+pub const HOOK_STOPPED: &str = "stopped";
+/// It then waits here for `y`, or for anything else if the capture failed.
+pub const HOOK_CAPTURED: &str = "captured";
+/// The guest daemon's socket, an abstract name in the sandbox's network namespace.
+pub const ABSTRACT_SOCKET: &[u8] = b"fluxvm-agentd";
+/// The same for an ordinary user, who may not enter that: a name in the sandbox's own folder.
+pub const SOCKET: &str = "agentd.sock";
 /// Names of the folders below a sandbox's own folder.
 pub const UPPER: &str = "upper";
 /// The overlay's scratch folder.
@@ -42,6 +52,42 @@ pub const WORK: &str = "work";
 pub const MOUNT_POINT: &str = ".mnt";
 /// The uppers of grafted folders, numbered.
 pub const GRAFTS: &str = "grafts";
+
+/// What the launcher is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// A sandbox.
+    Launch(Box<LaunchRequest>),
+    /// A run of CRIU on a sandbox that exists. The launcher ends with its exit code.
+    Criu(CriuRequest),
+}
+
+/// A run of CRIU in a mount namespace of its own.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CriuRequest {
+    /// The program.
+    pub program: PathBuf,
+    /// What it is told.
+    pub arguments: Vec<String>,
+    /// What it found out about the kernel, so that it need not each time.
+    pub cache: PathBuf,
+}
+
+/// The processes of a snapshot that are to be brought back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MemoryRequest {
+    /// The program, and where it keeps what it found out about the kernel.
+    pub criu: PathBuf,
+    /// See [`CriuRequest::cache`].
+    pub cache: PathBuf,
+    /// The folder with the images.
+    pub images: PathBuf,
+    /// What the images call the guest daemon's log.
+    pub log: String,
+    /// What they call files that programs had mapped, and where those lie inside.
+    pub mapped: Vec<(String, String)>,
+}
 
 /// Everything the launcher must know.
 #[derive(Debug, Serialize, Deserialize)]
@@ -75,6 +121,8 @@ pub struct LaunchRequest {
     pub spare_first_process: bool,
     /// Stop where the guest daemon would be started.
     pub trial: bool,
+    /// Instead of starting a guest daemon, bring one back with all that ran.
+    pub memory: Option<MemoryRequest>,
 }
 
 /// What lies below the skeleton.

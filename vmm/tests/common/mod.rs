@@ -86,6 +86,7 @@ pub fn options(state: &Path) -> ProcboxOptions {
         masked_paths: vec![state.to_owned()],
         agentd: agentd(),
         launcher: launcher(),
+        criu: fluxvm_vmm::procbox::find_criu(),
         uid_base: UID_BASE_DEFAULT,
         uid_count: UID_COUNT_DEFAULT,
     }
