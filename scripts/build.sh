@@ -28,6 +28,7 @@ fi
 build_host
 
 triple=$(rustc -vV | sed -n 's/^host: //p')
-cargo rustc "${flags[@]}" -p microvms-agentd --profile guest --target "$triple" -- \
+cargo rustc "${flags[@]}" -p microvms-agentd --bin microvms-agentd --profile guest \
+  --target "$triple" -- \
   -C target-feature=+crt-static
 place "$target/$triple/guest/microvms-agentd" "$target/release/guest/microvms-agentd"

@@ -5,7 +5,7 @@
 //! shows the present token can ask for. It is in no log, no error and no child's environment.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use agentd_protocol::AgentToken;
 use agentd_protocol::IdentityPair;
@@ -17,7 +17,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 /// Variables that a launch or an identity brings along.
-pub(crate) type LaunchEnvironment = Rc<BTreeMap<String, String>>;
+pub(crate) type LaunchEnvironment = Arc<BTreeMap<String, String>>;
 
 /// What stands for a token.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ impl Bootstrap {
                 self.installed = Some(Installed {
                     generation: 0,
                     token,
-                    env: Rc::new(payload.env),
+                    env: Arc::new(payload.env),
                     identity: payload.identity.as_ref().and_then(TunnelIdentity::decode),
                 });
                 Launch::Won
@@ -168,7 +168,7 @@ impl Bootstrap {
         *present = Installed {
             generation: new.generation,
             token,
-            env: new.env.map_or_else(|| Rc::clone(&present.env), Rc::new),
+            env: new.env.map_or_else(|| Arc::clone(&present.env), Arc::new),
             identity: new.identity.and_then(TunnelIdentity::decode),
         };
         Renewal::Taken
@@ -189,7 +189,7 @@ impl Bootstrap {
     /// The launch's variables.
     pub(crate) fn env(&self) -> LaunchEnvironment {
         let installed = self.installed.as_ref();
-        installed.map_or_else(Rc::default, |installed| Rc::clone(&installed.env))
+        installed.map_or_else(Arc::default, |installed| Arc::clone(&installed.env))
     }
 
     /// The keys for verified tunnels.
@@ -222,6 +222,9 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
         None
     }
 }
+
+#[cfg(test)]
+mod model;
 
 #[cfg(test)]
 mod tests {

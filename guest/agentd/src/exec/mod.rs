@@ -2,6 +2,8 @@
 
 mod drive;
 mod follow;
+#[cfg(test)]
+mod model;
 mod output;
 mod plan;
 mod principals;
@@ -215,13 +217,8 @@ impl Exec {
     }
 
     fn phase(&self) -> Phase {
-        if self.acked_at.get().is_some() {
-            Phase::Acked
-        } else if self.output.borrow().exit().is_some() {
-            Phase::Exited
-        } else {
-            Phase::Running
-        }
+        let has_result = self.output.borrow().exit().is_some();
+        phase(has_result, self.acked_at.get().is_some())
     }
 
     /// The answer to a poll.
@@ -241,27 +238,16 @@ impl Exec {
 
     /// Releases the result, for good.
     pub(crate) fn acknowledge(&self, answer: AckAnswer) -> Result<ExecState, Refusal> {
-        match self.phase() {
-            Phase::Running => Err(Refusal::new(
-                Slug::StillRunning,
-                "the exec has no result yet",
-            )),
-            Phase::Acked => Err(Refusal::new(
-                Slug::AlreadyAcked,
-                "the exec was acknowledged before",
-            )),
-            Phase::Exited => {
-                let wanted = answer == AckAnswer::Outcome;
-                let outcome = if wanted { self.outcome() } else { None };
-                self.acked_at.set(Some(Instant::now()));
-                self.output.borrow_mut().release_captures();
-                Ok(ExecState {
-                    exec_id: self.id.clone(),
-                    phase: Phase::Acked,
-                    outcome,
-                })
-            }
-        }
+        may_acknowledge(self.phase())?;
+        let wanted = answer == AckAnswer::Outcome;
+        let outcome = if wanted { self.outcome() } else { None };
+        self.acked_at.set(Some(Instant::now()));
+        self.output.borrow_mut().release_captures();
+        Ok(ExecState {
+            exec_id: self.id.clone(),
+            phase: Phase::Acked,
+            outcome,
+        })
     }
 
     fn outcome(&self) -> Option<Outcome> {
@@ -304,6 +290,30 @@ impl Exec {
     /// Stops as far as the start asked for.
     pub(crate) async fn kill(self: &Rc<Self>) -> bool {
         self.stop(self.terms.scope).await
+    }
+}
+
+/// Where an exec is in its life.
+fn phase(has_result: bool, acknowledged: bool) -> Phase {
+    match (has_result, acknowledged) {
+        (_, true) => Phase::Acked,
+        (true, false) => Phase::Exited,
+        (false, false) => Phase::Running,
+    }
+}
+
+/// Whether a result can be released: there has to be one, and it is released once.
+fn may_acknowledge(phase: Phase) -> Result<(), Refusal> {
+    match phase {
+        Phase::Exited => Ok(()),
+        Phase::Running => Err(Refusal::new(
+            Slug::StillRunning,
+            "the exec has no result yet",
+        )),
+        Phase::Acked => Err(Refusal::new(
+            Slug::AlreadyAcked,
+            "the exec was acknowledged before",
+        )),
     }
 }
 

@@ -221,6 +221,12 @@ pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refusal> {
     Ok(request)
 }
 
+/// Reads a start, for fuzzers.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn parse_start(bytes: &[u8]) -> Result<StartRequest, Refusal> {
+    parse(bytes)
+}
+
 /// The offset that a stream is asked for from; without one, from the start.
 fn offset(query: Option<&str>) -> Result<u64, Refusal> {
     let pairs = query.unwrap_or_default().split('&');

@@ -15,6 +15,8 @@ mod schema;
 mod table;
 mod tunnel;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use exec::parse_start;
 pub(crate) use hooks::HookLog;
 pub(crate) use renewal::Renewing;
 

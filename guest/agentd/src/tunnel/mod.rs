@@ -7,6 +7,8 @@
 //! launch installed before the port is dialled, encrypts every frame, and knows a stream that ended
 //! from one that was cut: [`verified`].
 
+#[cfg(test)]
+mod model;
 mod relay;
 mod socket;
 mod verified;
@@ -19,6 +21,9 @@ use agentd_protocol::tunnel::close_code;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use verified::fuzzing;
 
 pub(crate) use socket::Socket;
 pub(crate) use socket::accept_key;

@@ -15,7 +15,7 @@ use super::socket::Sender;
 use super::socket::Socket;
 
 /// How a relay ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     /// The guest's side reached its end, and all of it was sent.
     GuestEnded,

@@ -89,6 +89,11 @@ async fn message(socket: &mut Socket) -> Result<Bytes, Closing> {
     }
 }
 
+/// Whether a stream that ended like this is missing something, given what its sender offered.
+pub(super) fn was_cut_off(peer_offers_end: bool, end: End) -> bool {
+    peer_offers_end && matches!(end, End::PeerClosed | End::PeerLost | End::PeerForged)
+}
+
 impl Session {
     /// The message that says that a stream is whole.
     pub(super) fn end_of_stream(&self) -> Result<Bytes, Closing> {
@@ -97,7 +102,7 @@ impl Session {
 
     /// Whether a peer that says when it ends is gone without having said so.
     pub(super) fn peer_was_cut_off(&self, end: End) -> bool {
-        self.peer_offers_end && matches!(end, End::PeerClosed | End::PeerLost | End::PeerForged)
+        was_cut_off(self.peer_offers_end, end)
     }
 
     fn encrypt(&self, bytes: &[u8]) -> Result<Bytes, Broken> {
@@ -135,6 +140,34 @@ impl Framing for Session {
             Opened::EndOfStream
         } else {
             Opened::Bytes(opened.into())
+        })
+    }
+}
+
+/// What a fuzzer reaches of a tunnel, without a socket.
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use super::*;
+
+    /// Takes a first message for port 80. Who may go on gets what opens frames, and says whether it
+    /// did.
+    pub(crate) fn greets(
+        identity: &TunnelIdentity,
+        first: &[u8],
+    ) -> Option<impl Fn(&[u8]) -> bool> {
+        let mut handshake = responder(80, identity).ok()?;
+        let mut buffer = vec![0; NOISE_MESSAGE_BYTES_MAX];
+        handshake.read_message(first, &mut buffer).ok()?;
+        handshake
+            .write_message(&[tunnel::END_OF_STREAM], &mut buffer)
+            .ok()?;
+        let session = Session {
+            transport: RefCell::new(handshake.into_transport_mode().ok()?),
+            peer_offers_end: true,
+        };
+        Some(move |frame: &[u8]| {
+            let frame = Received::Binary(Bytes::copy_from_slice(frame));
+            session.open(frame).is_ok()
         })
     }
 }
