@@ -12,7 +12,7 @@ CARGO_FLAGS ?=
 .DEFAULT_GOAL := help
 # The demo builds after the set-up and plays after the build, with -j too.
 .NOTPARALLEL:
-.PHONY: help setup build demo run test crash-lab bench check clean need-cargo
+.PHONY: help setup build demo run test fuzz crash-lab bench check clean need-cargo
 
 help: ## List the tasks
 	@echo "fluxvm: sessions for AI agents, and the ledger that remembers what they did"
@@ -36,6 +36,10 @@ run: build ## Start the daemon for daily use, in the foreground
 test: need-cargo ## Run everything that proves the project
 	@CARGO_FLAGS="$(CARGO_FLAGS)" scripts/build.sh "$(TARGET)" --for-tests
 	@CARGO_FLAGS="$(CARGO_FLAGS)" FLUXVM_BIN_DIR="$(BIN)" scripts/test.sh
+
+FUZZ_SECONDS ?= 20
+fuzz: need-cargo ## Feed the guest daemon any bytes, for FUZZ_SECONDS at each of its doors
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
 
 CRASH_LAB_IMAGES ?= 4000
 crash-lab: need-cargo ## Lose power, break disks and flip bits, thousands of times

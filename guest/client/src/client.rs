@@ -24,9 +24,7 @@ use agentd_protocol::limits::STDIN_WRITE_BYTES_MAX;
 use agentd_protocol::paths;
 use agentd_protocol::paths::ExecVerb;
 use bytes::Bytes;
-use http_body_util::BodyExt;
 use http_body_util::Full;
-use http_body_util::Limited;
 use hyper::Method;
 use hyper::Request;
 use hyper::Response;
@@ -34,7 +32,6 @@ use hyper::StatusCode;
 use hyper::body::Incoming;
 use hyper::header;
 use hyper::header::HeaderValue;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
@@ -43,6 +40,12 @@ use crate::Connect;
 use crate::ExecStream;
 use crate::body::RequestBody;
 use crate::body::Source;
+use crate::call::Call;
+use crate::call::Repeat;
+use crate::call::bearer;
+use crate::call::collect;
+use crate::call::encode;
+use crate::call::transport_error;
 use crate::pool::Pool;
 use crate::pool::Sender;
 
@@ -54,21 +57,6 @@ const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// Bytes of an error's body.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
-
-/// Whether a request may be repeated when it is unknown whether the first one arrived.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Repeat {
-    Harmless,
-    Never,
-}
-
-pub(crate) struct Call {
-    method: Method,
-    path: String,
-    body: Option<Bytes>,
-    repeat: Repeat,
-    timeout: Duration,
-}
 
 /// A client of one guest. Clones share its connections.
 #[derive(Clone)]
@@ -420,38 +408,5 @@ impl AgentdClient {
             request = request.header(header::AUTHORIZATION, authorization.clone());
         }
         request
-    }
-}
-
-/// The header that carries a token. One that no header can carry can match no guest's either: such
-/// a client is refused by the guest rather than here.
-fn bearer(token: &AgentToken) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose())).ok()?;
-    value.set_sensitive(true);
-    Some(value)
-}
-
-pub(crate) fn encode(body: &impl Serialize) -> Result<Bytes, ClientError> {
-    let encoded = serde_json::to_vec(body);
-    encoded
-        .map(Bytes::from)
-        .map_err(|error| ClientError::Protocol(error.to_string()))
-}
-
-pub(crate) async fn collect(body: Incoming, cap_bytes: usize) -> Result<Bytes, ClientError> {
-    match Limited::new(body, cap_bytes).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(ClientError::Protocol(
-            format!("an answer is longer than {cap_bytes} bytes"),
-        )),
-        Err(_) => Err(ClientError::Disconnected),
-    }
-}
-
-fn transport_error(error: &hyper::Error) -> ClientError {
-    if error.is_parse() {
-        ClientError::Protocol(error.to_string())
-    } else {
-        ClientError::Disconnected
     }
 }

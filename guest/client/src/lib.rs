@@ -8,6 +8,7 @@
 //! it is harmless, and then once.
 
 mod body;
+mod call;
 mod client;
 mod connect;
 mod error;

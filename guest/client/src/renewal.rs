@@ -11,9 +11,9 @@ use agentd_protocol::paths;
 
 use crate::AgentdClient;
 use crate::ClientError;
-use crate::client::Repeat;
-use crate::client::collect;
-use crate::client::encode;
+use crate::call::Repeat;
+use crate::call::collect;
+use crate::call::encode;
 use crate::pool::Silence;
 
 /// How long a guest may take to fall silent: longer than it waits for its other connections.

@@ -7,8 +7,8 @@ use agentd_protocol::paths;
 
 use crate::AgentdClient;
 use crate::ClientError;
-use crate::client::Repeat;
-use crate::client::encode;
+use crate::call::Repeat;
+use crate::call::encode;
 
 impl AgentdClient {
     /// Gives an exec's terminal another size; its foreground programs are told.
