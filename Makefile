@@ -36,7 +36,10 @@ run: build ## Start the daemon for daily use, in the foreground
 test: need-cargo ## Run everything that proves the project
 	@CARGO_FLAGS="$(CARGO_FLAGS)" scripts/build.sh "$(TARGET)" --for-tests
 	@CARGO_FLAGS="$(CARGO_FLAGS)" FLUXVM_BIN_DIR="$(BIN)" scripts/test.sh
+	@scripts/fuzz.sh $(FUZZ_TEST_SECONDS)
 
+# Long enough to see that every door still opens; `make fuzz` is for finding things.
+FUZZ_TEST_SECONDS ?= 5
 FUZZ_SECONDS ?= 20
 fuzz: need-cargo ## Feed the guest daemon any bytes, for FUZZ_SECONDS at each of its doors
 	@scripts/fuzz.sh $(FUZZ_SECONDS)

@@ -129,6 +129,17 @@ for name, pinned in [("plain", None), ("verified", identity)]:
             holds(f"a {name} tunnel", got == b"THROUGH THE TUNNEL\n", got)
 
 
+# A watcher that polls while something runs, and ends when nothing does.
+busy = session.run(["sleep", "1.2"])
+report = session.keep_awake(interval=1, while_busy=True, max_duration=20).wait(timeout=20)
+holds("keep_awake", report is not None and report.polls >= 2 and not report.last_busy, report)
+holds("run, wait_and_ack", busy.wait_and_ack().exit_code == 0)
+handle = session.run("echo streamed; exit 5", shell=True)
+pieces = list(handle.stream())
+holds("a handle's stream", len(pieces) > 0, pieces)
+holds("a handle's wait and poll", handle.wait().exit_code == 5 and handle.poll() is not None)
+
+
 # The awaitable twins.
 async def awaited():
     health, procs, result = await asyncio.gather(
@@ -139,6 +150,27 @@ async def awaited():
     holds("awaited calls", health.bootstrapped and result.exit_code == 4 and procs is not None)
     await session.upload_file_async(path, b"awaited")
     holds("awaited files", await session.download_file_async(path) == b"awaited")
+    holds("awaited file_exists", await session.file_exists_async(path))
+    await session.wait_until_ready_async()
+    holds("awaited discovery", (await session.discovery_async()).default_user is None)
+    twin = os.path.join(scratch, "twin")
+    await session.upload_tar_async(twin, packed.getvalue())
+    again = io.BytesIO(bytes(await session.download_tar_async(twin)))
+    holds("awaited trees", len(tarfile.open(fileobj=again).getnames()) == 5)
+    mirror = os.path.join(scratch, "mirror")
+    os.mkdir(mirror)
+    brought = await session.download_dir_async(twin, mirror, ["**/*.txt"])
+    holds("awaited download_dir", len(brought) == 1, brought)
+    whole = await session.run_to_completion_async(["sh", "-c", "echo whole"])
+    holds("awaited run_to_completion", whole.stdout == "whole\n", whole)
+    started = await session.run_async(["cat"], stdin=True)
+    await started.write_stdin_async(b"typed\n")
+    await started.close_stdin_async()
+    ended = await started.wait_and_ack_async()
+    holds("awaited handle", (ended.exit_code, ended.stdout) == (0, "typed\n"), ended)
+    sleeper = await session.spawn_async(["sleep", "300"])
+    holds("awaited kill", await session.kill_async(sleeper.exec_id))
+    holds("awaited wait", (await sleeper.wait_async()).signal == 15)
 
 
 asyncio.run(awaited())
