@@ -139,3 +139,127 @@ impl Snapshots {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+
+    use fluxvm_verify::*;
+
+    use super::*;
+    use crate::Append;
+    use crate::Environment;
+    use crate::ExpectedVersion;
+    use crate::Ledger;
+    use crate::LedgerOptions;
+    use crate::NewEvent;
+    use crate::StreamAppend;
+    use crate::blobs::BlobStore;
+    use crate::keys;
+    use crate::memory::Memory;
+    use crate::rebuild::Expected;
+    use crate::rebuild::Walk;
+    use crate::signing_key;
+    use crate::state::State;
+    use crate::store;
+
+    /// Counts what it has been shown, or told that it was.
+    #[derive(Clone, Default)]
+    struct Count(Arc<Mutex<u8>>);
+
+    impl Follower for Count {
+        fn follow(&mut self, events: &[Arc<RecordedEvent>]) {
+            *self.0.lock().unwrap() += u8::try_from(events.len()).unwrap();
+        }
+
+        fn version(&self) -> Option<[u8; 32]> {
+            Some([1; 32])
+        }
+
+        fn save(&self) -> Option<Vec<u8>> {
+            Some(vec![*self.0.lock().unwrap()])
+        }
+
+        fn restore(&mut self, saved: &[u8]) -> bool {
+            *self.0.lock().unwrap() = 100 + saved[0];
+            true
+        }
+
+        fn reset(&mut self) {
+            *self.0.lock().unwrap() = 0;
+        }
+    }
+
+    fn append(n: u8) -> Append {
+        let kind = EventKind::parse("test.done").unwrap();
+        Append {
+            command_id: CommandId::from_bytes([n; 16]),
+            correlation_id: CorrelationId::from_bytes([n; 16]),
+            actor: Actor::parse("test").unwrap(),
+            streams: vec![StreamAppend {
+                stream: StreamName::parse("host").unwrap(),
+                expected: ExpectedVersion::Any,
+                events: vec![NewEvent::new(kind, 1, &n).unwrap()],
+            }],
+            attachments: Vec::new(),
+        }
+    }
+
+    /// Keeps a snapshot of two events, made with the ledger's own key, that says of their stream what
+    /// is not so.
+    fn keep_a_wrong_one(options: &LedgerOptions) {
+        let environment = Environment::default();
+        let disk = Arc::clone(&environment.disk);
+        let store = store::open(&options.dir, 8 << 20, &environment).unwrap();
+        let blobs = BlobStore::open(&options.blobs_dir, Arc::clone(&disk)).unwrap();
+        let genesis = store.get(keys::GENESIS).unwrap().unwrap();
+        let genesis = Genesis::decode(&genesis).unwrap();
+        let never = AtomicBool::new(false);
+        let walk = Walk {
+            until: Position::new(2),
+            ..Walk::everything(&*store, &blobs, &never)
+        };
+        let start = State::at_genesis(&genesis).unwrap();
+        let mut state = walk.run(start, Expected::default(), &mut |_| {}).unwrap();
+        let streams = HashMap::from([(StreamName::parse("host").unwrap(), vec![GlobalSeq::FIRST])]);
+        let leaves = state.memory.leaves().to_vec();
+        state.memory = Memory::restored(streams, Position::new(2), leaves);
+        let key = signing_key::load_signer(&options.signing_key_file).unwrap();
+        let snapshots = Snapshots::new(&options.dir, disk, genesis.hash(), key.snapshot_key());
+        let count = Count::default();
+        snapshots.keep(&state.view(), &count, &*store).unwrap();
+    }
+
+    #[test]
+    fn where_what_lies_behind_a_snapshot_does_not_follow_from_it_the_start_is_from_zero() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = LedgerOptions {
+            dir: dir.path().join("ledger"),
+            blobs_dir: dir.path().join("blobs"),
+            signing_key_file: dir.path().join("key"),
+            origin: "flux.example".to_owned(),
+            cache_bytes: 8 << 20,
+            archive: None,
+            snapshots: None,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        let ledger = Ledger::open(options.clone(), Box::new(|_| {})).unwrap();
+        for n in 1..=3 {
+            runtime.block_on(ledger.append(append(n))).unwrap();
+        }
+        drop(ledger);
+        keep_a_wrong_one(&options);
+        options.snapshots = Some(SnapshotOptions::default());
+        let count = Count::default();
+        let follower = Box::new(count.clone());
+        let ledger = Ledger::open_following(options, follower, Environment::default()).unwrap();
+        assert_eq!(ledger.restored(), Position::START);
+        assert_eq!(*count.0.lock().unwrap(), 3);
+        runtime.block_on(ledger.append(append(4))).unwrap();
+    }
+}
