@@ -20,8 +20,8 @@ use crate::record;
 use crate::store::Store;
 use crate::store::StoreError;
 
-/// How many of the newest checkpoints are all kept: those of three hours of uninterrupted work, some
-/// 300 bytes each.
+/// How many of the newest checkpoints are all kept: those of three hours of uninterrupted work,
+/// some 300 bytes each.
 pub const CHECKPOINTS_KEPT_MAX: usize = 10_000;
 /// How many more there may be before some are removed, so that it is worth a look.
 const SLACK: usize = 256;

@@ -1,9 +1,9 @@
 //! Reading the ledger, all of it or from a snapshot on, with every link checked.
 //!
 //! As many threads as there are cores take stripes of records out of the store, take them apart and
-//! check each by itself (hash, payload). The caller's thread takes the stripes in their order, holds
-//! each event against its neighbours and feeds the observer. A link can be checked alone because a
-//! record names its predecessor's hash.
+//! check each by itself (hash, payload). The caller's thread takes the stripes in their order,
+//! holds each event against its neighbours and feeds the observer. A link can be checked alone
+//! because a record names its predecessor's hash.
 //!
 //! Of 2 µs for taking out an event of a kilobyte, 2 µs for checking it and 1 µs for all the rest,
 //! only the last is left in one line.

@@ -1,5 +1,5 @@
-//! A start from a snapshot is the same as one from zero; and whatever is wrong with a snapshot, it is a
-//! start from zero and never a wrong one.
+//! A start from a snapshot is the same as one from zero; and whatever is wrong with a snapshot, it
+//! is a start from zero and never a wrong one.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -21,8 +21,8 @@ use fluxvm_eventstore::*;
 use proptest::prelude::*;
 use support::*;
 
-/// A fold that every event changes: the hash of everything so far, and how many events were shown to
-/// this one.
+/// A fold that every event changes: the hash of everything so far, and how many events were shown
+/// to this one.
 #[derive(Clone, Default)]
 struct Sum {
     state: Arc<Mutex<(Vec<u8>, usize)>>,

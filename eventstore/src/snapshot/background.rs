@@ -3,8 +3,8 @@
 //!
 //! It never touches what the committer works with. It does what an opening does: begins with the
 //! newest snapshot, reads the events behind it out of the store and folds them, with a follower of
-//! its own. So writers wait for nothing but the store's own locks, a snapshot costs the events since
-//! the one before, and what it holds was read back from the disk and checked.
+//! its own. So writers wait for nothing but the store's own locks, a snapshot costs the events
+//! since the one before, and what it holds was read back from the disk and checked.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -195,8 +195,8 @@ impl Work {
 }
 
 impl Shared {
-    /// Reads and checks every event up to `until`, which must be durable, with every link, the tree and
-    /// what was signed.
+    /// Reads and checks every event up to `until`, which must be durable, with every link, the tree
+    /// and what was signed.
     pub(crate) fn check_history(
         &self,
         until: Position,

@@ -2,12 +2,12 @@
 //! need not read everything before it.
 //!
 //! They are a cache and nothing else. Whatever is wrong with one (it is missing, torn, of another
-//! ledger, of another version, from before an erasure, about an event that is not there) is a reason to
-//! leave it out and to fold from the start, never a reason not to open. What is never taken from one is
-//! trust: it names the event that it was taken at by its hash, that event has to be in the store,
-//! everything behind it is read and checked as ever, and the tree and the keys before it are held
-//! against what the store has. Its bytes are under a key that is derived from the ledger's signing
-//! key, so that nobody without that key can make one.
+//! ledger, of another version, from before an erasure, about an event that is not there) is a
+//! reason to leave it out and to fold from the start, never a reason not to open. What is never
+//! taken from one is trust: it names the event that it was taken at by its hash, that event has to
+//! be in the store, everything behind it is read and checked as ever, and the tree and the keys
+//! before it are held against what the store has. Its bytes are under a key that is derived from
+//! the ledger's signing key, so that nobody without that key can make one.
 //!
 //! ```text
 //! <ledger>/snapshots/<seq, 20 digits>.snapshot   the newest two are kept
@@ -208,8 +208,8 @@ mod tests {
         }
     }
 
-    /// Keeps a snapshot of two events, made with the ledger's own key, that says of their stream what
-    /// is not so.
+    /// Keeps a snapshot of two events, made with the ledger's own key, that says of their stream
+    /// what is not so.
     fn keep_a_wrong_one(options: &LedgerOptions) {
         let environment = Environment::default();
         let disk = Arc::clone(&environment.disk);

@@ -1,16 +1,17 @@
 //! A large store that was closed in order opens without reading its whole log, and without a copy.
 //!
-//! sled writes its own snapshot at openings only: after a long run the next opening reads the log from
-//! the last one on. So a large store is opened once more when it is closed, and closed again: what
-//! would be read at the next opening is then little, and what opening changes in the files has been
-//! changed already.
+//! sled writes its own snapshot at openings only: after a long run the next opening reads the log
+//! from the last one on. So a large store is opened once more when it is closed, and closed again:
+//! what would be read at the next opening is then little, and what opening changes in the files has
+//! been changed already.
 //!
 //! What little is read is noted in a file beside the store: a digest of `conf`, of the snapshot, of
 //! the first bytes of each segment of the log and of all segments that are not wholly behind the
-//! snapshot. Where the next opening finds these bytes as they were, sled finds nothing to repair, and
-//! there is nothing that a [copy][super::before_open] could put back. Where it does not, or the file is
-//! missing as it is after a crash, the store is copied as ever. The rest of the log is not looked at
-//! here: sled does not do that at an opening either, and checks each page when it is read.
+//! snapshot. Where the next opening finds these bytes as they were, sled finds nothing to repair,
+//! and there is nothing that a [copy][super::before_open] could put back. Where it does not, or the
+//! file is missing as it is after a crash, the store is copied as ever. The rest of the log is not
+//! looked at here: sled does not do that at an opening either, and checks each page when it is
+//! read.
 //!
 //! ```text
 //! <dir>/closed    "store <n>" LF ‖ the digest, 64 hexadecimal digits, LF ‖ "end" LF

@@ -51,7 +51,8 @@ pub(crate) trait Store: Send + Sync {
     /// without the bytes being on the disk.
     fn commit(&self, writes: &[Write]) -> Result<(), StoreError>;
 
-    /// Removes what lies under these keys. It is not waited for: after a loss of power it may be back.
+    /// Removes what lies under these keys. It is not waited for: after a loss of power it may be
+    /// back.
     fn remove(&self, keys: &[Vec<u8>]) -> Result<(), StoreError>;
 
     /// The value under `key`.
@@ -69,8 +70,8 @@ pub(crate) trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Says that nothing more will be written, and everything is as it should be: a store of so many
-    /// bytes may take its time to close, so that the next opening need not.
+    /// Says that nothing more will be written, and everything is as it should be: a store of so
+    /// many bytes may take its time to close, so that the next opening need not.
     fn ends_in_order(&self, _from_bytes: u64) {}
 
     /// The size of its files.
