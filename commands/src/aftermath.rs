@@ -16,13 +16,35 @@ use fluxvm_projections::OutputRecord;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 
+use crate::answer::CheckpointAnswer;
 use crate::answer::ExecAnswer;
+use crate::answer::ForkAnswer;
+use crate::answer::RestoreAnswer;
+use crate::answer::RewindAnswer;
+use crate::book::read;
 use crate::caller::Caller;
+use crate::checkpoint;
 use crate::engine::Inner;
 use crate::error::CommandError;
+use crate::fork;
+use crate::restore;
+use crate::rewind;
 
 /// Events that are read from the ledger at once.
 const READ_PAGE: usize = 1_024;
+
+/// What tells that a request did something. Of those that are rolled back it is the outcome. A fork's
+/// comes before what is recorded of its children.
+const EFFECTS: [&str; 8] = [
+    "session.create",
+    "exec.started",
+    "checkpoint",
+    "restore",
+    "fork",
+    "session.branch_child",
+    "rewind.undo",
+    "rewind.redo",
+];
 
 /// What a request did.
 #[derive(Debug)]
@@ -31,6 +53,16 @@ pub enum Done {
     Created(Box<Session>),
     /// It ran a command to its end.
     Ran(Box<ExecAnswer>),
+    /// It took a checkpoint.
+    Checkpointed(Box<CheckpointAnswer>),
+    /// It went back to a checkpoint.
+    Restored(Box<RestoreAnswer>),
+    /// It made children, which are given as they are now.
+    Forked(Box<ForkAnswer>),
+    /// It made children from a point of the past, which are given as they are now.
+    Branched(Box<ForkAnswer>),
+    /// It went to another point of the ring.
+    Moved(Box<RewindAnswer>),
 }
 
 /// What a request is known to have done.
@@ -51,11 +83,7 @@ pub(crate) async fn effect(
     let (ledger, request) = (inner.book.ledger().clone(), key.request);
     let mut after = key.claimed_seq.position();
     let is_effect = move |event: &&Arc<RecordedEvent>| {
-        event.header.correlation_id == request
-            && matches!(
-                event.header.kind.as_str(),
-                "session.create" | "exec.started"
-            )
+        event.header.correlation_id == request && EFFECTS.contains(&event.header.kind.as_str())
     };
     let scan = move || loop {
         let page = ledger.read(after, READ_PAGE)?;
@@ -82,6 +110,9 @@ pub(crate) async fn of(
     if effect.header.kind.as_str() == "session.create" {
         return Ok(Aftermath::Done(Done::Created(Box::new(session))));
     }
+    if effect.header.kind.as_str() != "exec.started" {
+        return done(inner, caller, id, effect).map(Aftermath::Done);
+    }
     let Some(outcome) = outcome(inner, effect).await? else {
         return Ok(Aftermath::Runs);
     };
@@ -100,6 +131,38 @@ pub(crate) async fn of(
             code: "interrupted".to_owned(),
             reason: "what the command came to is no longer recorded".to_owned(),
         })),
+    }
+}
+
+/// The answer to an operation on snapshots, out of its outcome.
+fn done(
+    inner: &Inner,
+    caller: &Caller,
+    id: SessionId,
+    effect: &RecordedEvent,
+) -> Result<Done, CommandError> {
+    match read(effect)?.event {
+        Event::CheckpointTaken(outcome) => {
+            let answer = checkpoint::answer(inner, caller, id, effect, outcome)?;
+            Ok(Done::Checkpointed(Box::new(answer)))
+        }
+        Event::Restored(outcome) => {
+            let answer = restore::answer(inner, caller, id, effect, outcome)?;
+            Ok(Done::Restored(Box::new(answer)))
+        }
+        Event::Forked(outcome) => {
+            let answer = fork::answer(inner, caller, id, effect, outcome)?;
+            Ok(Done::Forked(Box::new(answer)))
+        }
+        Event::Branched(outcome) => {
+            let answer = fork::answer(inner, caller, id, effect, outcome)?;
+            Ok(Done::Branched(Box::new(answer)))
+        }
+        Event::RewindUndone(outcome) | Event::RewindRedone(outcome) => {
+            let answer = rewind::answer(inner, caller, id, effect, outcome)?;
+            Ok(Done::Moved(Box::new(answer)))
+        }
+        _ => Err(CommandError::Internal("an effect that is none".to_owned())),
     }
 }
 

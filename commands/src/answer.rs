@@ -2,7 +2,14 @@
 //! recorded.
 
 use bytes::Bytes;
+use chrono::DateTime;
+use chrono::Utc;
+use fluxvm_projections::CheckpointTaken;
 use fluxvm_projections::ExecCompleted;
+use fluxvm_projections::Forked;
+use fluxvm_projections::Restored;
+use fluxvm_projections::RewindMoved;
+use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 
 /// A command's end.
@@ -102,4 +109,52 @@ pub struct RedactAnswer {
     pub blobs: u64,
     /// The reason that is recorded.
     pub reason: String,
+}
+
+/// A checkpoint that was taken.
+#[derive(Clone, Debug)]
+pub struct CheckpointAnswer {
+    /// The ledger number of the outcome.
+    pub seq: u64,
+    /// When it was recorded.
+    pub created_at: DateTime<Utc>,
+    /// The session's revision since.
+    pub revision: u64,
+    /// The outcome.
+    pub outcome: CheckpointTaken,
+}
+
+/// A session that is at a checkpoint's state.
+#[derive(Clone, Debug)]
+pub struct RestoreAnswer {
+    /// The ledger number of the outcome.
+    pub seq: u64,
+    /// The session's revision since.
+    pub revision: u64,
+    /// The outcome.
+    pub outcome: Restored,
+}
+
+/// Children that were made.
+#[derive(Clone, Debug)]
+pub struct ForkAnswer {
+    /// The ledger number of the outcome.
+    pub seq: u64,
+    /// The parent's revision since.
+    pub revision: u64,
+    /// The outcome.
+    pub outcome: Forked,
+    /// The children.
+    pub children: Vec<Session>,
+}
+
+/// A session that is at another point of its ring.
+#[derive(Clone, Debug)]
+pub struct RewindAnswer {
+    /// The ledger number of the outcome.
+    pub seq: u64,
+    /// The outcome.
+    pub outcome: RewindMoved,
+    /// The session since.
+    pub session: Session,
 }

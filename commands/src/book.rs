@@ -24,6 +24,7 @@ use fluxvm_eventstore::OpenError;
 use fluxvm_eventstore::RecordedEvent;
 use fluxvm_eventstore::StreamAppend;
 use fluxvm_eventstore::StreamName;
+use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
 use fluxvm_projections::FOLDS_VERSION;
 use fluxvm_projections::Session;
@@ -64,6 +65,24 @@ impl Decided {
         Self {
             entries,
             refused: None,
+        }
+    }
+}
+
+/// The intent that an effect belongs to.
+#[derive(Clone, Copy)]
+pub(crate) struct Op {
+    pub(crate) session: SessionId,
+    pub(crate) seq: u64,
+    pub(crate) intent: EventId,
+}
+
+impl Op {
+    pub(crate) fn of(session: SessionId, intent: &RecordedEvent) -> Self {
+        Self {
+            session,
+            seq: intent.header.seq.get(),
+            intent: intent.header.event_id,
         }
     }
 }
@@ -147,23 +166,35 @@ impl Book {
         expected: ExpectedVersion,
         entries: Vec<Entry>,
     ) -> Result<Vec<Arc<RecordedEvent>>, CommandError> {
-        let mut events = Vec::with_capacity(entries.len());
-        let mut attachments = Vec::new();
-        for entry in entries {
-            events.push(encode(&entry)?);
-            attachments.extend(entry.attachments);
-        }
-        let append = Append {
+        self.append_streams(caller, vec![(stream, expected, entries)])
+            .await
+    }
+
+    /// Appends to several streams, all or nothing.
+    pub(crate) async fn append_streams(
+        &self,
+        caller: &Caller,
+        streams: Vec<(StreamName, ExpectedVersion, Vec<Entry>)>,
+    ) -> Result<Vec<Arc<RecordedEvent>>, CommandError> {
+        let mut append = Append {
             command_id: CommandId::new(Uuid::now_v7()),
             correlation_id: caller.request,
             actor: caller.actor.clone(),
-            streams: vec![StreamAppend {
+            streams: Vec::with_capacity(streams.len()),
+            attachments: Vec::new(),
+        };
+        for (stream, expected, entries) in streams {
+            let mut events = Vec::with_capacity(entries.len());
+            for entry in entries {
+                events.push(encode(&entry)?);
+                append.attachments.extend(entry.attachments);
+            }
+            append.streams.push(StreamAppend {
                 stream,
                 expected,
                 events,
-            }],
-            attachments,
-        };
+            });
+        }
         Ok(self.ledger.append(append).await?)
     }
 
@@ -225,6 +256,11 @@ impl Book {
         self.append(caller, id.stream(), ExpectedVersion::Exists, entry)
             .await
     }
+}
+
+/// What a recorded event says.
+pub(crate) fn read(recorded: &RecordedEvent) -> Result<Envelope, CommandError> {
+    Envelope::decode(recorded).map_err(|error| CommandError::Internal(error.to_string()))
 }
 
 pub(crate) fn encode(entry: &Entry) -> Result<NewEvent, CommandError> {

@@ -21,6 +21,7 @@ use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::gate;
+use crate::snapshots;
 
 /// How long a deletion waits for commands of the removed sandbox to record that they ended with it. Their
 /// connections break with the sandbox, so this is a matter of milliseconds.
@@ -49,6 +50,7 @@ pub(crate) async fn delete(
             op: OperationKind::Delete.name().to_owned(),
             seq: op,
             started_at: inner.clock.now(),
+            resolution: None,
         });
         inner
             .book
@@ -59,6 +61,7 @@ pub(crate) async fn delete(
     crash::point("delete.removed");
     complete(inner, caller, id, op, intent.header.event_id).await?;
     crash::point("delete.outcome");
+    snapshots::release_all(inner, &session);
     // The session's last word is signed. The next checkpoint covers it too if this one cannot be made.
     if let Err(error) = inner.book.ledger().checkpoint().await {
         tracing::warn!(session = %id, %error, "the end of a session was not signed at once");
@@ -120,21 +123,11 @@ fn already_done(session: &Session, if_match: Option<u64>) -> Option<Result<(), C
     if session.status == SessionStatus::Deleted {
         return Some(Ok(()));
     }
-    check_revision(session, if_match).err().map(Err)
-}
-
-fn check_revision(session: &Session, if_match: Option<u64>) -> Result<(), CommandError> {
-    match if_match {
-        Some(expected) if expected != session.revision => Err(CommandError::RevisionDiffers {
-            expected,
-            actual: session.revision,
-        }),
-        _ => Ok(()),
-    }
+    gate::revision(session, if_match).err().map(Err)
 }
 
 fn decide(session: &Session, if_match: Option<u64>) -> Result<Entry, CommandError> {
-    check_revision(session, if_match)?;
+    gate::revision(session, if_match)?;
     gate::no_lifecycle(session)?;
     Ok(Entry::new(Event::SessionDeleteStarted(
         SessionDeleteStarted {
@@ -146,7 +139,12 @@ fn decide(session: &Session, if_match: Option<u64>) -> Result<Entry, CommandErro
 async fn commands_ended(inner: &Arc<Inner>, id: SessionId) {
     let ledger = inner.book.ledger();
     let mut changes = ledger.subscribe(Filter::Stream(id.stream()), ledger.head().position);
-    let is_command = |kind: &OperationKind| matches!(kind, OperationKind::Exec { .. });
+    let is_command = |kind: &OperationKind| {
+        matches!(
+            kind,
+            OperationKind::Exec { .. } | OperationKind::RewindPoint { .. }
+        )
+    };
     let open = || {
         let world = inner.book.world();
         let session = world.sessions.get(id);

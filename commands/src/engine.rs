@@ -15,6 +15,7 @@ use fluxvm_projections::Event;
 use fluxvm_projections::HostStarted;
 use fluxvm_projections::HostStopped;
 use fluxvm_projections::SandboxGone;
+use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 use fluxvm_vmm::Backend;
@@ -69,6 +70,9 @@ pub enum StartError {
     /// What runs on this machine could not be looked at.
     #[error("the sandboxes on this machine cannot be listed: {0}")]
     List(std::io::Error),
+    /// What was captured on this machine could not be looked at.
+    #[error("the snapshots on this machine cannot be listed: {0}")]
+    Snapshots(std::io::Error),
     /// Recovery could not record what it found.
     #[error("recovery failed: {0}")]
     Recovery(#[from] CommandError),
@@ -319,10 +323,11 @@ impl Inner {
         tokio::spawn(async move {
             let reason = sandbox.exited().await;
             // Whoever ends a sandbox takes it out first, so that it is not ours to report.
-            if inner.sandboxes.take(id).is_none() {
+            if inner.sandboxes.take_this(id, sandbox.id()).is_none() {
                 return;
             }
-            if let Err(error) = inner.sandbox_gone(id, describe(reason)).await {
+            let sandbox_id = SandboxId(sandbox.id().uuid());
+            if let Err(error) = inner.sandbox_gone(id, sandbox_id, describe(reason)).await {
                 tracing::error!(session = %id, %error, "the end of a sandbox was not recorded");
             }
             if let Err(error) = sandbox.destroy().await {
@@ -335,10 +340,10 @@ impl Inner {
     pub(crate) async fn sandbox_gone(
         &self,
         id: SessionId,
+        sandbox_id: SandboxId,
         reason: String,
     ) -> Result<(), CommandError> {
         let caller = system("sandboxes")?;
-        let sandbox_id = self.book.session(&caller, id)?.sandbox_id;
         let gone = Entry::new(Event::SandboxGone(SandboxGone { sandbox_id, reason }));
         self.book
             .append(&caller, id.stream(), ExpectedVersion::Exists, gone)

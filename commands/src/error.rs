@@ -9,6 +9,8 @@ use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::SignError;
 use fluxvm_projections::SessionId;
 use fluxvm_vmm::CreateError;
+use fluxvm_vmm::ReviveError;
+use fluxvm_vmm::SnapshotError;
 
 /// Why a command or a query was not done. [`Self::code`] is stable and documented.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,84 @@ pub enum CommandError {
         operation: &'static str,
         /// When it started, RFC 3339.
         since: String,
+    },
+    /// Commands run in the machine that would be replaced.
+    #[error(
+        "{count} running in session {session}: its machine cannot be replaced under them; wait until \
+         they end"
+    )]
+    CommandsRunning {
+        /// The session.
+        session: SessionId,
+        /// How many.
+        count: usize,
+    },
+    /// Another checkpoint of the session has this tag.
+    #[error("the session has a checkpoint `{0}` already; delete it first or take another tag")]
+    TagTaken(String),
+    /// The session has no checkpoint or point of this tag.
+    #[error("the session has no {what} `{tag}`{hint}")]
+    TagNotFound {
+        /// What was looked for.
+        what: &'static str,
+        /// The tag.
+        tag: String,
+        /// Where it may be found, as the tail of the sentence.
+        hint: &'static str,
+    },
+    /// The session has as much of it as it may.
+    #[error("the session has {limit} {what}, which is the limit")]
+    Full {
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// The engine cannot do this at all.
+    #[error("this session's engine cannot {what}: {reason}")]
+    NotSupported {
+        /// What was asked for.
+        what: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// The session cannot be forked.
+    #[error("the session cannot be forked: {0}")]
+    CannotFork(String),
+    /// Processes were to be kept, and that cannot be done.
+    #[error("memory cannot be kept: {0}; with `memory: false` only the disk is")]
+    MemoryImpossible(String),
+    /// A pin or a smaller ring would leave no slot for the next point.
+    #[error("{pinned} of {max_points} points would be pinned; one slot must stay free")]
+    RingFull {
+        /// Pinned points.
+        pinned: usize,
+        /// The ring's size.
+        max_points: u32,
+    },
+    /// There are not so many steps.
+    #[error("there are {there} steps to {what}, not {wanted}")]
+    NoSuchStep {
+        /// `undo` or `redo`.
+        what: &'static str,
+        /// What was asked for.
+        wanted: u64,
+        /// What there is.
+        there: usize,
+    },
+    /// A sandbox could not be captured.
+    #[error("{0}")]
+    Snapshot(SnapshotError),
+    /// No sandbox could be made of a snapshot.
+    #[error("{0}")]
+    Revive(ReviveError),
+    /// The engine did not answer in time.
+    #[error("{what} within {seconds} s; the session is as it was")]
+    SnapshotLate {
+        /// What was not done.
+        what: &'static str,
+        /// The limit.
+        seconds: u64,
     },
     /// Too much of one kind runs already.
     #[error("{what}: {limit} at once is the limit; try again when one has ended")]
@@ -164,6 +244,21 @@ impl CommandError {
             Self::NotFound(_) => "session_not_found",
             Self::NotRunning { .. } => "session_not_running",
             Self::Busy { .. } => "operation_in_flight",
+            Self::CommandsRunning { .. } => "commands_running",
+            Self::TagTaken(_) => "tag_taken",
+            Self::TagNotFound { .. } => "tag_not_found",
+            Self::Full { .. } => "session_full",
+            Self::NotSupported { .. } => "not_supported",
+            Self::CannotFork(_) => "cannot_fork",
+            Self::MemoryImpossible(_) => "memory_checkpoint_impossible",
+            Self::RingFull { .. } => "rewind_ring_full",
+            Self::NoSuchStep { .. } => "no_such_step",
+            Self::Snapshot(error) => snapshot_code(error),
+            Self::Revive(ReviveError::Snapshot(error)) => snapshot_code(error),
+            Self::Revive(ReviveError::Create(_)) => "sandbox_create_failed",
+            Self::Revive(ReviveError::Memory { .. }) => "memory_restore_failed",
+            Self::Revive(ReviveError::Identity(_)) => "identity_not_renewed",
+            Self::SnapshotLate { .. } => "snapshot_failed",
             Self::TooMany { .. } => "too_many",
             Self::RevisionDiffers { .. } => "revision_differs",
             Self::IdempotencyMismatch => "idempotency_key_reused",
@@ -193,5 +288,34 @@ impl CommandError {
             Self::Invalid { field, .. } | Self::Unenforceable { field, .. } => Some(field),
             _ => None,
         }
+    }
+}
+
+/// The stable code of what went wrong with a snapshot.
+fn snapshot_code(error: &SnapshotError) -> &'static str {
+    match error {
+        SnapshotError::Unsupported(_) => "not_supported",
+        SnapshotError::Missing(_) | SnapshotError::Damaged { .. } => "snapshot_damaged",
+        SnapshotError::Memory(_) => "memory_checkpoint_impossible",
+        SnapshotError::SandboxGone => "sandbox_gone",
+        SnapshotError::AlreadyExists(_)
+        | SnapshotError::NoSuchPath { .. }
+        | SnapshotError::TooMany { .. }
+        | SnapshotError::Os { .. } => "snapshot_failed",
+    }
+}
+
+impl From<SnapshotError> for CommandError {
+    fn from(error: SnapshotError) -> Self {
+        match error {
+            SnapshotError::Memory(reason) => Self::MemoryImpossible(reason),
+            error => Self::Snapshot(error),
+        }
+    }
+}
+
+impl From<ReviveError> for CommandError {
+    fn from(error: ReviveError) -> Self {
+        Self::Revive(error)
     }
 }

@@ -23,6 +23,7 @@ use crate::error::CommandError;
 use crate::gate;
 use crate::limits::SWEEP_INTERVAL;
 use crate::limits::SWEEP_RETRY;
+use crate::snapshots;
 
 impl Inner {
     /// Marks the session expired if its time has come, and removes what it leaves in the background.
@@ -144,5 +145,6 @@ async fn clean_up(inner: &Arc<Inner>, id: SessionId) -> Result<(), CommandError>
         .append(&caller, id.stream(), ExpectedVersion::Exists, cleaned_up)
         .await?;
     drop(turn);
+    snapshots::release_all(inner, &session);
     Ok(())
 }

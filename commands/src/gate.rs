@@ -30,6 +30,42 @@ pub(crate) fn running(session: &Session, now: DateTime<Utc>) -> Result<(), Comma
     })
 }
 
+/// The session's machine can be replaced: it runs, or it ended by itself and what was captured of it is
+/// still there.
+pub(crate) fn revivable(session: &Session, now: DateTime<Utc>) -> Result<(), CommandError> {
+    match session.status {
+        SessionStatus::Gone if !is_due(session, now) => Ok(()),
+        _ => running(session, now),
+    }
+}
+
+/// No command runs, so that the machine may be replaced under the session.
+pub(crate) fn no_commands(session: &Session) -> Result<(), CommandError> {
+    let running = session
+        .in_flight
+        .iter()
+        .filter(|operation| operation.kind.needs_machine())
+        .count();
+    match running {
+        0 => Ok(()),
+        count => Err(CommandError::CommandsRunning {
+            session: session.id,
+            count,
+        }),
+    }
+}
+
+/// The session is at the revision that the caller saw.
+pub(crate) fn revision(session: &Session, if_match: Option<u64>) -> Result<(), CommandError> {
+    match if_match {
+        Some(expected) if expected != session.revision => Err(CommandError::RevisionDiffers {
+            expected,
+            actual: session.revision,
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// Nothing holds the lifecycle slot.
 pub(crate) fn no_lifecycle(session: &Session) -> Result<(), CommandError> {
     match session.lifecycle() {

@@ -57,6 +57,34 @@ pub const CPUS_MAX: u32 = 512;
 /// Processes that one sandbox may hold: enough for builds, not for a fork bomb.
 pub const PROCESSES_MAX: u32 = 4_096;
 
+/// The longest tag of a checkpoint, in bytes: it is printed in tables and typed by people.
+pub const TAG_BYTES_MAX: usize = 64;
+
+/// Checkpoints that one session may have: each is a layer on disk and a row of its record.
+pub const CHECKPOINTS_MAX: usize = 256;
+
+/// Children of one fork.
+pub const FORK_CHILDREN_MAX: u32 = 32;
+
+/// Children of one session, over all its forks, the deleted ones too: each is an id in its record.
+pub const CHILDREN_MAX: usize = 1_024;
+
+/// Children that are made side by side: each keeps a CPU busy, and a machine has a few.
+pub const FORK_CHILDREN_AT_ONCE: usize = 4;
+
+/// Points that one session may keep.
+pub const REWIND_POINTS_MAX: u32 = 50;
+
+/// The longest text of what a point is taken before, in bytes: it is a row of a table.
+pub const REWIND_LABEL_BYTES_MAX: usize = 1_024;
+
+/// How long an engine may take to capture a sandbox. Memory is written to disk: this is a few GiB on a
+/// slow one.
+pub const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// How long an engine may take to make a sandbox of a snapshot, for the same reason.
+pub const REVIVE_TIME_MAX: Duration = Duration::from_secs(120);
+
 /// Commands that one replay runs again.
 pub const REPLAY_STEPS_MAX: usize = 500;
 

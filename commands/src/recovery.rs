@@ -33,9 +33,13 @@ use crate::engine::system;
 use crate::error::CommandError;
 use crate::exec;
 use crate::exec::Attach;
+use crate::snapshots;
 
 /// Sandboxes that are looked at side by side: each needs a connection and a few files.
 const SESSIONS_AT_ONCE: usize = 32;
+
+/// What was done about an interrupted operation that left the session as it was.
+const ROLLED_BACK: &str = "rolled_back";
 
 /// What to do about one session.
 #[derive(Clone, Debug)]
@@ -87,6 +91,10 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
             report.removed.push(id);
         }
     }
+    // After every interrupted operation was closed, so that what it worked with is no longer needed.
+    report.snapshots_removed = snapshots::sweep(inner)
+        .await
+        .map_err(StartError::Snapshots)?;
     release_keys(inner, &caller).await?;
     report.adopted.sort_unstable();
     report.gone.sort_unstable();
@@ -98,15 +106,18 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
 /// What the ledger says should be done. Pure.
 fn plan(session: &Session) -> Plan {
     if let Some(operation) = session.lifecycle() {
-        return match operation.kind {
-            OperationKind::Delete => Plan::FinishDelete(operation.clone()),
-            _ => Plan::AbandonCreate(operation.clone()),
-        };
+        match operation.kind {
+            OperationKind::Delete => return Plan::FinishDelete(operation.clone()),
+            OperationKind::Create => return Plan::AbandonCreate(operation.clone()),
+            // Whatever was being made is owned by nobody and is removed as such; what the session has
+            // is as it was.
+            _ => {}
+        }
     }
     match session.status {
         SessionStatus::Running => Plan::Adopt,
         SessionStatus::Gone => Plan::CleanUp,
-        _ if session.cleaned_up => Plan::Nothing,
+        _ if session.cleaned_up && session.in_flight.is_empty() => Plan::Nothing,
         SessionStatus::Expired => Plan::CleanUp,
         _ => Plan::Nothing,
     }
@@ -178,7 +189,7 @@ async fn clean_up(
 ) -> Result<HostReconciled, CommandError> {
     let open = close_commands(inner, caller, session, "its session ended while it ran").await?;
     remove_sandbox(inner, session).await?;
-    if session.ended() {
+    if session.ended() && !session.cleaned_up {
         let entry = delete::cleaned_up();
         inner
             .book
@@ -203,7 +214,10 @@ async fn adopt(
         Err(error) => {
             let open =
                 close_commands(inner, caller, session, "its sandbox ended while it ran").await?;
-            inner.sandbox_gone(session.id, error.to_string()).await?;
+            let sandbox_id = session.sandbox_id;
+            inner
+                .sandbox_gone(session.id, sandbox_id, error.to_string())
+                .await?;
             remove_sandbox(inner, session).await?;
             let gone = vec![session.id];
             Ok(HostReconciled {
@@ -257,7 +271,10 @@ async fn close_commands(
 ) -> Result<u64, CommandError> {
     let mut closed = 0;
     for operation in &session.in_flight {
-        if operation.kind.holds_lifecycle() {
+        if matches!(
+            operation.kind,
+            OperationKind::Create | OperationKind::Delete
+        ) {
             continue;
         }
         closed += 1;
@@ -281,10 +298,13 @@ async fn interrupt(
     session: &Session,
     operation: &Operation,
 ) -> Result<(), CommandError> {
+    // An operation on snapshots has changed nothing before its outcome.
+    let rolled_back = operation.kind.snapshots() != [None, None];
     let interrupted = Event::LifecycleInterrupted(LifecycleInterrupted {
         op: operation.kind.name().to_owned(),
         seq: operation.seq,
         started_at: operation.started_at,
+        resolution: rolled_back.then(|| ROLLED_BACK.to_owned()),
     });
     let entry = Entry::new(interrupted);
     inner

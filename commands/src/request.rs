@@ -2,8 +2,10 @@
 
 use chrono::DateTime;
 use chrono::Utc;
+use fluxvm_projections::IdentityMode;
 use fluxvm_projections::Recording;
 use fluxvm_projections::SessionId;
+use fluxvm_projections::Trigger;
 
 /// A session to be made.
 #[derive(Clone, Debug, Default)]
@@ -185,4 +187,72 @@ pub struct PlaceHold {
     pub session: Option<SessionId>,
     /// Why.
     pub reason: String,
+}
+
+/// A checkpoint to be taken.
+#[derive(Clone, Debug, Default)]
+pub struct Checkpoint {
+    /// What the session will know it by; the next number when `None`.
+    pub tag: Option<String>,
+    /// Whether processes are kept; `None` is all there is.
+    pub memory: Option<bool>,
+    /// The revision that the caller saw.
+    pub if_match: Option<u64>,
+}
+
+/// A checkpoint to be gone back to.
+#[derive(Clone, Debug)]
+pub struct Restore {
+    /// The checkpoint.
+    pub tag: String,
+    /// The revision that the caller saw.
+    pub if_match: Option<u64>,
+}
+
+/// Children to be made.
+#[derive(Clone, Debug)]
+pub struct Fork {
+    /// How many.
+    pub count: u32,
+    /// Who they are.
+    pub identity: IdentityMode,
+    /// Whether processes are kept; `None` is as far as that goes. Only for the current state.
+    pub memory: Option<bool>,
+    /// What they start from.
+    pub from: ForkFrom,
+    /// The revision that the caller saw.
+    pub if_match: Option<u64>,
+}
+
+/// What children start from.
+#[derive(Clone, Debug)]
+pub enum ForkFrom {
+    /// The session's state now.
+    Now,
+    /// A checkpoint of the session.
+    Checkpoint(String),
+    /// A rewind point of the session, or a checkpoint of it.
+    Point(String),
+}
+
+/// What is to change about a session's ring. `None` leaves it as it is.
+#[derive(Clone, Debug, Default)]
+pub struct ConfigureRewind {
+    /// Whether points are taken.
+    pub enabled: Option<bool>,
+    /// How many are kept.
+    pub max_points: Option<u32>,
+    /// Whether processes are kept where that is possible.
+    pub memory: Option<bool>,
+    /// What a point is taken before.
+    pub triggers: Option<Vec<Trigger>>,
+}
+
+/// Where an undo or a redo goes.
+#[derive(Clone, Debug)]
+pub enum RewindTo {
+    /// So many steps.
+    Steps(u64),
+    /// To this point.
+    Tag(String),
 }

@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 
 use fluxvm_projections::SessionId;
 use fluxvm_vmm::Sandbox;
+use fluxvm_vmm::SandboxId;
 
 /// The living sandboxes.
 #[derive(Default)]
@@ -27,6 +28,22 @@ impl Sandboxes {
     /// Takes the sandbox out: whoever gets it is the one who ends it.
     pub(crate) fn take(&self, id: SessionId) -> Option<Arc<dyn Sandbox>> {
         self.lock().remove(&id)
+    }
+
+    /// Puts another sandbox in place of the session's. Answers the one that it replaces.
+    pub(crate) fn replace(
+        &self,
+        id: SessionId,
+        sandbox: Arc<dyn Sandbox>,
+    ) -> Option<Arc<dyn Sandbox>> {
+        self.lock().insert(id, sandbox)
+    }
+
+    /// Takes the sandbox out if it is still this one.
+    pub(crate) fn take_this(&self, id: SessionId, sandbox: &SandboxId) -> Option<Arc<dyn Sandbox>> {
+        let mut by_session = self.lock();
+        by_session.get(&id).filter(|held| held.id() == sandbox)?;
+        by_session.remove(&id)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<dyn Sandbox>>> {

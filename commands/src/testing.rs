@@ -3,22 +3,35 @@
 use chrono::DateTime;
 use chrono::TimeDelta;
 use chrono::Utc;
+use fluxvm_eventstore::CorrelationId;
 use fluxvm_eventstore::EventId;
+use fluxvm_eventstore::GlobalSeq;
 use fluxvm_eventstore::StreamVersion;
 use fluxvm_projections::Capabilities;
+use fluxvm_projections::CheckpointTaken;
+use fluxvm_projections::Checkpoints;
+use fluxvm_projections::Envelope;
+use fluxvm_projections::Event;
+use fluxvm_projections::MemoryRecord;
 use fluxvm_projections::Operation;
 use fluxvm_projections::OperationKind;
 use fluxvm_projections::PolicyRecord;
 use fluxvm_projections::Recording;
+use fluxvm_projections::Rewind;
 use fluxvm_projections::RuntimeRecord;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::SessionStatus;
+use fluxvm_projections::SnapshotId;
+use fluxvm_projections::SnapshotRecord;
 use fluxvm_projections::Usage;
 use fluxvm_projections::WorkspaceMode;
 use fluxvm_projections::WorkspaceRecord;
 use uuid::Uuid;
+
+use crate::book::Entry;
+use crate::error::CommandError;
 
 /// The time at which tests decide.
 pub(crate) fn now() -> DateTime<Utc> {
@@ -48,11 +61,23 @@ pub(crate) fn session() -> Session {
         runtime: RuntimeRecord::default(),
         policy: PolicyRecord::default(),
         record: Recording::Full,
-        capabilities: Capabilities::default(),
+        capabilities: Capabilities {
+            snapshot: true,
+            restore: true,
+            fork: true,
+            memory_checkpoint_reason: Some("no criu here".into()),
+            ..Capabilities::default()
+        },
         usage: Usage::default(),
         in_flight: Vec::new(),
         cleaned_up: false,
         interrupted_op: None,
+        interrupted_resolution: None,
+        hostname: None,
+        origin: None,
+        children: Vec::new(),
+        checkpoints: Checkpoints::default(),
+        rewind: Rewind::default(),
     }
 }
 
@@ -75,5 +100,68 @@ pub(crate) fn session_with(kind: OperationKind) -> Session {
     Session {
         in_flight: vec![operation],
         ..session()
+    }
+}
+
+/// A snapshot that was taken.
+pub(crate) fn snapshot(number: u128) -> SnapshotRecord {
+    SnapshotRecord {
+        id: SnapshotId(Uuid::from_u128(number)),
+        memory: MemoryRecord::NothingAlive,
+        disk: "d".repeat(64),
+        stored_paths: 1,
+        stored_bytes: 1,
+        layers: 1,
+        pause_us: 1,
+    }
+}
+
+/// A session to which these happened after it was made, as intents and outcomes that name them.
+pub(crate) fn session_after(events: &[Event]) -> Session {
+    let mut session = session();
+    for (index, event) in events.iter().enumerate() {
+        let number = index as u64 + 10;
+        let mut envelope = Envelope {
+            seq: GlobalSeq::new(number).unwrap(),
+            stream: session.id.stream(),
+            version: StreamVersion::new(number).unwrap(),
+            id: EventId::new(Uuid::from_u128(u128::from(number))),
+            kind: event.kind().unwrap().to_owned(),
+            at: now(),
+            request: CorrelationId::new(Uuid::nil()),
+            cause: None,
+            event: event.clone(),
+        };
+        if !envelope.kind.ends_with(".started") {
+            // An outcome answers the intent right before it.
+            envelope.cause = Some(EventId::new(Uuid::from_u128(u128::from(number) - 1)));
+        }
+        session.apply(&envelope);
+    }
+    session
+}
+
+/// A session with these checkpoints.
+pub(crate) fn checkpointed(tags: &[&str]) -> Session {
+    let taken = tags.iter().enumerate().map(|(index, tag)| {
+        Event::CheckpointTaken(CheckpointTaken {
+            op: 1,
+            tag: (*tag).to_owned(),
+            snapshot: snapshot(index as u128),
+            duration_ms: 1,
+        })
+    });
+    session_after(&taken.collect::<Vec<_>>())
+}
+
+/// A decision as one line.
+pub(crate) fn after(decision: Result<Entry, CommandError>) -> String {
+    match decision {
+        Ok(entry) => format!(
+            "{} {}",
+            entry.event.kind().unwrap(),
+            entry.event.payload().unwrap()
+        ),
+        Err(error) => format!("{}: {error}", error.code()),
     }
 }

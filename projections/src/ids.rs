@@ -42,6 +42,11 @@ uuid_id! {
     SandboxId
 }
 uuid_id! {
+    /// A snapshot of some engine. It is minted before it is taken, so that a crash leaves a name to look
+    /// for.
+    SnapshotId
+}
+uuid_id! {
     /// One command in a guest. It is minted before the command starts and makes the start idempotent.
     ExecId
 }

@@ -9,10 +9,13 @@ use fluxvm_verify::StreamVersion;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::checkpoints::Checkpoints;
 use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::event::exec::ExecStarted;
+use crate::event::fork::Origin;
 use crate::event::ledger::SessionRedacted;
+use crate::event::rewind::Trigger;
 use crate::event::session::Capabilities;
 use crate::event::session::PolicyRecord;
 use crate::event::session::Recording;
@@ -22,6 +25,8 @@ use crate::event::session::WorkspaceRecord;
 use crate::ids::ExecId;
 use crate::ids::SandboxId;
 use crate::ids::SessionId;
+use crate::ids::SnapshotId;
+use crate::rewind::Rewind;
 
 /// All sessions, in the order in which they were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,6 +80,25 @@ pub struct Session {
     pub cleaned_up: bool,
     /// The last operation that a crash interrupted, until another lifecycle operation completes.
     pub interrupted_op: Option<Operation>,
+    /// What was done about it. Like everything below it is left out where there is none, so that older
+    /// states keep their digests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted_resolution: Option<String>,
+    /// The name of its machine, where its sandbox's id does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Where it comes from, if it is a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// The sessions that were forked from it, in order, the deleted ones too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<SessionId>,
+    /// Its checkpoints.
+    #[serde(default, skip_serializing_if = "Checkpoints::is_untouched")]
+    pub checkpoints: Checkpoints,
+    /// What it can go back to.
+    #[serde(default, skip_serializing_if = "Rewind::is_untouched")]
+    pub rewind: Rewind,
 }
 
 /// Where a session is in its life.
@@ -136,8 +160,73 @@ pub enum OperationKind {
     Replay,
     /// The session is being deleted.
     Delete,
+    /// Its state is being captured under a tag.
+    Checkpoint {
+        /// The tag.
+        tag: String,
+        /// The snapshot that is being taken.
+        snapshot: SnapshotId,
+    },
+    /// Its sandbox is being replaced by one at a checkpoint's state.
+    Restore {
+        /// The tag.
+        tag: String,
+        /// The snapshot that it is made from.
+        snapshot: SnapshotId,
+    },
+    /// Children are being made from its state, or from a checkpoint.
+    Fork {
+        /// The snapshot that they are made from.
+        snapshot: SnapshotId,
+    },
+    /// Children are being made from a point of its past.
+    Branch {
+        /// The snapshot that they are made from.
+        snapshot: SnapshotId,
+    },
+    /// A point is being taken that can be gone back to.
+    RewindPoint {
+        /// The tag.
+        tag: String,
+        /// The snapshot that is being taken.
+        snapshot: SnapshotId,
+        /// What it is taken before.
+        trigger: Trigger,
+        /// The ledger number of the intent that it is taken before.
+        before: Option<u64>,
+        /// The command that is about to run, or what is about to happen.
+        command: Option<String>,
+    },
+    /// An earlier point is being gone back to.
+    Undo {
+        /// The snapshot that it is made from.
+        snapshot: SnapshotId,
+        /// The snapshot that keeps the state of before.
+        keep: Option<SnapshotId>,
+    },
+    /// A point that was undone is being gone to.
+    Redo {
+        /// The snapshot that it is made from.
+        snapshot: SnapshotId,
+    },
     /// An intent whose payload was erased.
     Erased,
+}
+
+impl Operation {
+    /// What erased events no longer say.
+    fn erase(&mut self, seqs: &[u64]) {
+        if seqs.contains(&self.seq) {
+            self.kind = OperationKind::Erased;
+        }
+        if let OperationKind::RewindPoint {
+            before, command, ..
+        } = &mut self.kind
+            && before.is_some_and(|seq| seqs.contains(&seq))
+        {
+            *command = None;
+        }
+    }
 }
 
 impl OperationKind {
@@ -149,6 +238,13 @@ impl OperationKind {
             Self::Exec { .. } => "exec",
             Self::Replay => "replay",
             Self::Delete => "session.delete",
+            Self::Checkpoint { .. } => "checkpoint",
+            Self::Restore { .. } => "restore",
+            Self::Fork { .. } => "fork",
+            Self::Branch { .. } => "session.branch_child",
+            Self::RewindPoint { .. } => "rewind.point",
+            Self::Undo { .. } => "rewind.undo",
+            Self::Redo { .. } => "rewind.redo",
             Self::Erased => "erased",
         }
     }
@@ -156,7 +252,41 @@ impl OperationKind {
     /// Whether it holds the lifecycle slot, so that nothing else may start.
     #[must_use]
     pub fn holds_lifecycle(&self) -> bool {
-        matches!(self, Self::Create | Self::Delete)
+        matches!(
+            self,
+            Self::Create
+                | Self::Delete
+                | Self::Checkpoint { .. }
+                | Self::Restore { .. }
+                | Self::Fork { .. }
+                | Self::Branch { .. }
+                | Self::Undo { .. }
+                | Self::Redo { .. }
+        )
+    }
+
+    /// Whether a command runs in the session's machine, so that it must not be replaced under it.
+    #[must_use]
+    pub fn needs_machine(&self) -> bool {
+        matches!(
+            self,
+            Self::Exec { .. } | Self::Replay | Self::RewindPoint { .. } | Self::Erased
+        )
+    }
+
+    /// The snapshots that it works with, which must stay until it ends.
+    #[must_use]
+    pub fn snapshots(&self) -> [Option<SnapshotId>; 2] {
+        match self {
+            Self::Checkpoint { snapshot, .. }
+            | Self::Restore { snapshot, .. }
+            | Self::Fork { snapshot }
+            | Self::Branch { snapshot }
+            | Self::RewindPoint { snapshot, .. }
+            | Self::Redo { snapshot } => [Some(*snapshot), None],
+            Self::Undo { snapshot, keep } => [Some(*snapshot), *keep],
+            _ => [None, None],
+        }
     }
 }
 
@@ -201,10 +331,16 @@ impl Session {
             in_flight: Vec::new(),
             cleaned_up: false,
             interrupted_op: None,
+            interrupted_resolution: None,
+            hostname: None,
+            origin: None,
+            children: Vec::new(),
+            checkpoints: Checkpoints::default(),
+            rewind: Rewind::default(),
         }
     }
 
-    fn open(&mut self, envelope: &Envelope, kind: OperationKind) {
+    pub(crate) fn open(&mut self, envelope: &Envelope, kind: OperationKind) {
         let operation = Operation {
             seq: envelope.seq.get(),
             intent: envelope.id,
@@ -214,7 +350,7 @@ impl Session {
         self.in_flight.push(operation);
     }
 
-    fn close(&mut self, envelope: &Envelope) -> Option<Operation> {
+    pub(crate) fn close(&mut self, envelope: &Envelope) -> Option<Operation> {
         let intent = envelope.cause?;
         let index = self
             .in_flight
@@ -223,11 +359,12 @@ impl Session {
         let operation = self.in_flight.remove(index);
         if operation.kind.holds_lifecycle() {
             self.interrupted_op = None;
+            self.interrupted_resolution = None;
         }
         Some(operation)
     }
 
-    fn save(&mut self) {
+    pub(crate) fn save(&mut self) {
         self.revision += 1;
     }
 
@@ -239,6 +376,7 @@ impl Session {
 
     fn start_exec(&mut self, envelope: &Envelope, started: &ExecStarted) {
         self.usage.execs += 1;
+        self.rewind.something_new();
         let kind = OperationKind::Exec {
             exec_id: started.exec_id,
             command: started.command.clone(),
@@ -247,7 +385,8 @@ impl Session {
         self.open(envelope, kind);
     }
 
-    fn apply(&mut self, envelope: &Envelope) {
+    /// Folds one event of its own stream in.
+    pub fn apply(&mut self, envelope: &Envelope) {
         self.version = envelope.version;
         match &envelope.event {
             Event::SessionCreateStarted(_) => self.open(envelope, OperationKind::Create),
@@ -255,6 +394,10 @@ impl Session {
                 self.close(envelope);
                 self.capabilities = created.capabilities.clone();
                 self.workspace_note.clone_from(&created.workspace_note);
+                if let Some(forked) = &created.forked {
+                    self.hostname.clone_from(&forked.origin.hostname);
+                    self.origin = Some(forked.origin.clone());
+                }
                 self.status = SessionStatus::Running;
                 self.save();
             }
@@ -274,17 +417,22 @@ impl Session {
                 self.end(SessionStatus::Deleted, None);
             }
             Event::SessionExpired(_) => self.end(SessionStatus::Expired, None),
-            Event::SandboxGone(gone) if !self.ended() => {
+            // A sandbox that was replaced may end whenever it likes.
+            Event::SandboxGone(gone) if !self.ended() && gone.sandbox_id == self.sandbox_id => {
                 self.end(SessionStatus::Gone, Some(gone.reason.clone()));
             }
             Event::SessionCleanedUp(_) => self.cleaned_up = true,
-            Event::LifecycleInterrupted(_) => self.interrupted_op = self.close(envelope),
+            Event::LifecycleInterrupted(interrupted) => {
+                self.interrupted_op = self.close(envelope);
+                self.interrupted_resolution
+                    .clone_from(&interrupted.resolution);
+            }
             Event::ExecFailed(_) | Event::ReplayCompleted(_) => {
                 self.close(envelope);
             }
             Event::SessionRedacted(redacted) => self.redacted(redacted),
             Event::Redacted => self.apply_redacted(envelope),
-            _ => {}
+            _ => self.apply_snapshots(envelope),
         }
     }
 
@@ -292,10 +440,9 @@ impl Session {
     /// A fold that saw them before and one that never did agree from here on.
     fn redacted(&mut self, redacted: &SessionRedacted) {
         self.usage.exec_ms = redacted.exec_ms;
-        if let Some(operation) = &mut self.interrupted_op
-            && redacted.seqs.contains(&operation.seq)
-        {
-            operation.kind = OperationKind::Erased;
+        self.rewind.erase(&redacted.seqs);
+        if let Some(operation) = &mut self.interrupted_op {
+            operation.erase(&redacted.seqs);
         }
     }
 
@@ -304,6 +451,7 @@ impl Session {
     fn apply_redacted(&mut self, envelope: &Envelope) {
         if envelope.kind == "exec.started" {
             self.usage.execs += 1;
+            self.rewind.something_new();
         }
         if envelope.kind.ends_with(".started") {
             self.open(envelope, OperationKind::Erased);
@@ -330,7 +478,12 @@ impl Sessions {
         let Some(id) = SessionId::of_stream(&envelope.stream) else {
             return;
         };
-        if let Event::SessionCreateStarted(asked) = &envelope.event
+        let asked = match &envelope.event {
+            Event::SessionCreateStarted(asked) => Some(asked),
+            Event::SessionCreated(created) => created.forked.as_ref().map(|forked| &forked.asked),
+            _ => None,
+        };
+        if let Some(asked) = asked
             && !self.by_id.contains_key(&id)
         {
             self.order.push(id);

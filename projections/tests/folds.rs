@@ -155,6 +155,7 @@ fn created() -> Event {
         capabilities: Capabilities::default(),
         workspace_note: None,
         duration_ms: 7,
+        forked: None,
     })
 }
 
@@ -291,6 +292,7 @@ fn an_interrupted_deletion_is_shown_until_another_one_completes() {
         op: "session.delete".into(),
         seq: 3,
         started_at: DateTime::from_timestamp(1_800_000_003, 0).unwrap(),
+        resolution: None,
     });
     let story = running().then(deleting()).outcome(3, interrupted);
     story.check(expect![[

@@ -20,6 +20,7 @@ mod ledger;
 mod sse;
 mod start;
 mod state;
+mod time_travel;
 mod wait;
 
 pub use api::Answer;
@@ -49,6 +50,7 @@ pub use sse::EventStream;
 pub use sse::Frame;
 pub use start::Start;
 pub use state::State;
+pub use time_travel::ids;
 pub use wait::PATIENCE;
 pub use wait::eventually;
 pub use wait::marker;

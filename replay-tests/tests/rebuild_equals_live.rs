@@ -76,7 +76,12 @@ fn shown(session: &Session) -> Value {
         "usage.exec_ms": session.usage.exec_ms,
         "record": serde_json::to_value(session.record).expect("a recording"),
         "in_flight": session.in_flight.iter().map(operation).collect::<Vec<_>>(),
-        "interrupted_op": session.interrupted_op.as_ref().map(operation),
+        "interrupted_op": session.interrupted_op.as_ref().map(|it| {
+            let mut shown = operation(it);
+            shown["resolution"] = json!(session.interrupted_resolution);
+            shown
+        }),
+        "children": session.children.iter().map(|it| it.0.to_string()).collect::<Vec<_>>(),
     })
 }
 
@@ -117,7 +122,7 @@ fn answered(record: &Value) -> Value {
 fn shown_keys() -> Vec<String> {
     let text = "id agent tenant status status_reason sandbox_id backend created_at expires_at \
         revision workspace.path workspace.note runtime.memory_mb policy.offline usage.execs \
-        usage.exec_ms record in_flight interrupted_op";
+        usage.exec_ms record in_flight interrupted_op children";
     text.split_whitespace().map(str::to_owned).collect()
 }
 

@@ -3,6 +3,7 @@
 //! so that a typing mistake is answered before a request is made.
 
 pub(crate) mod ledger;
+pub(crate) mod time_travel;
 
 use std::path::PathBuf;
 
@@ -101,6 +102,19 @@ pub(crate) enum Agent {
     /// Run a command in a session
     #[command(after_help = EXEC_HELP)]
     Exec(ExecArgs),
+    /// Keep a session's state under a tag
+    Checkpoint(time_travel::CheckpointArgs),
+    /// List a session's checkpoints
+    Checkpoints(SessionArg),
+    /// Delete a checkpoint
+    RmCheckpoint(time_travel::TagArgs),
+    /// Put a session back to one of its checkpoints; what happened since is gone from its machine,
+    /// not from its ledger
+    Restore(time_travel::TagArgs),
+    /// Make children that start from a session's state
+    Fork(time_travel::ForkArgs),
+    /// List what a session can undo; undo, redo, and branch off from its past
+    Rewind(time_travel::RewindArgs),
     /// Show what happened in a session, step by step
     Timeline(SessionArg),
     /// Show a session's events as the ledger holds them

@@ -17,6 +17,7 @@ use fluxvm_commands::Done;
 use fluxvm_commands::Engine;
 use fluxvm_commands::KeyClaim;
 use fluxvm_projections::SessionId;
+use serde::Serialize;
 
 use crate::exec_body::ExecBody;
 use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
@@ -26,6 +27,7 @@ use crate::status;
 use crate::status::ApiError;
 use crate::status::JSON;
 use crate::status::Success;
+use crate::time_travel_view;
 
 /// The header.
 const HEADER: &str = "idempotency-key";
@@ -83,15 +85,46 @@ pub(crate) enum Reply {
     Created(SessionId, Bytes),
     /// A command's outcome.
     Exec(Box<ExecBody>),
+    /// What else was done, as JSON, with the session's revision since.
+    Json(Success, Bytes, Option<u64>),
 }
 
 impl Reply {
     /// The answer to a request that an earlier daemon did and did not answer.
-    fn of(done: Done) -> Self {
+    fn of(done: Done) -> Result<Self, ApiError> {
         match done {
-            Done::Created(session) => Self::Created(session.id, session_view::to_json(&session)),
-            Done::Ran(answer) => Self::Exec(Box::new(ExecBody::of(*answer))),
+            Done::Created(session) => {
+                let body = session_view::to_json(&session);
+                Ok(Self::Created(session.id, body))
+            }
+            Done::Ran(answer) => Ok(Self::Exec(Box::new(ExecBody::of(*answer)))),
+            Done::Checkpointed(answer) => {
+                let view = time_travel_view::checkpointed(&answer);
+                Self::json(Success::Created, &view, None)
+            }
+            Done::Restored(answer) => {
+                Self::json(Success::Done, &time_travel_view::restored(&answer), None)
+            }
+            Done::Forked(answer) => {
+                Self::json(Success::Created, &time_travel_view::forked(&answer), None)
+            }
+            Done::Branched(answer) => {
+                Self::json(Success::Done, &time_travel_view::forked(&answer), None)
+            }
+            Done::Moved(answer) => {
+                Self::json(Success::Done, &time_travel_view::moved(&answer), None)
+            }
         }
+    }
+
+    /// Something done, as JSON, with the session's revision since.
+    pub(crate) fn json(
+        success: Success,
+        value: &impl Serialize,
+        revision: Option<u64>,
+    ) -> Result<Self, ApiError> {
+        let body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
+        Ok(Self::Json(success, body.into(), revision))
     }
 
     fn into_response(self) -> Response {
@@ -100,6 +133,13 @@ impl Reply {
                 status::located(status::answer(Success::Created, JSON, body.into()), id)
             }
             Self::Exec(body) => status::answer(Success::Done, JSON, body.into_body()),
+            Self::Json(success, body, revision) => {
+                let answer = status::answer(success, JSON, body.into());
+                match revision {
+                    Some(revision) => status::at_revision(answer, revision),
+                    None => answer,
+                }
+            }
         }
     }
 
@@ -110,6 +150,7 @@ impl Reply {
         let fits = |body: &Bytes| body.len() <= IDEMPOTENCY_ANSWER_BYTES_MAX;
         let (success, body) = match self {
             Self::Created(_, body) => (Success::Created, body),
+            Self::Json(success, body, _) => (success, body),
             Self::Exec(outcome) => {
                 let whole = outcome.to_bytes();
                 let body = if fits(&whole) {
@@ -151,7 +192,7 @@ pub(crate) async fn once(
             return Ok(status::replayed(status, &content_type, body));
         }
         KeyClaim::Done(claimed, done) => {
-            let (success, body) = Reply::of(done).into_kept()?;
+            let (success, body) = Reply::of(done)?.into_kept()?;
             keep(engine, caller, claimed, success, body.clone()).await?;
             return Ok(status::replayed(success.as_u16(), JSON, body));
         }

@@ -31,6 +31,7 @@ mod session_view;
 mod settings;
 mod state;
 mod status;
+mod time_travel_view;
 mod witness;
 
 use std::io::Write;

@@ -4,6 +4,7 @@ use bytes::Bytes;
 use fluxvm_api_types::AskView;
 use fluxvm_api_types::CapabilitiesView;
 use fluxvm_api_types::FilesystemView;
+use fluxvm_api_types::InterruptedView;
 use fluxvm_api_types::OperationView;
 use fluxvm_api_types::PolicyView;
 use fluxvm_api_types::ProcessView;
@@ -19,6 +20,8 @@ use fluxvm_projections::ProcessRecord;
 use fluxvm_projections::Recording;
 use fluxvm_projections::Session;
 use fluxvm_projections::WorkspaceMode;
+
+use crate::time_travel_view;
 
 /// The record as JSON.
 pub(crate) fn to_json(session: &Session) -> Bytes {
@@ -41,8 +44,9 @@ pub(crate) fn view(session: &Session) -> SessionView {
         created_at: session.created_at,
         expires_at: session.expires_at,
         revision: session.revision,
-        parent: None,
-        children: Vec::new(),
+        parent: session.origin.as_ref().map(|origin| origin.parent.0),
+        origin: session.origin.as_ref().map(time_travel_view::origin),
+        children: session.children.iter().map(|child| child.0).collect(),
         workspace: WorkspaceView {
             git: session.workspace.git.clone(),
             path: session.workspace.path.clone(),
@@ -63,13 +67,17 @@ pub(crate) fn view(session: &Session) -> SessionView {
         },
         policy: policy(&session.policy),
         capabilities: capabilities(&session.capabilities),
-        checkpoints: Vec::new(),
+        checkpoints: session
+            .checkpoints
+            .iter()
+            .map(time_travel_view::checkpoint)
+            .collect(),
         budget: None,
         usage: UsageView {
             execs: session.usage.execs,
             exec_ms: session.usage.exec_ms,
             jobs: 0,
-            children: 0,
+            children: session.children.len() as u64,
             workspace_bytes: None,
         },
         record: match session.record {
@@ -78,7 +86,13 @@ pub(crate) fn view(session: &Session) -> SessionView {
         },
         http_unbound: false,
         in_flight: session.in_flight.iter().map(operation).collect(),
-        interrupted_op: session.interrupted_op.as_ref().map(operation),
+        interrupted_op: session
+            .interrupted_op
+            .as_ref()
+            .map(|interrupted| InterruptedView {
+                operation: operation(interrupted),
+                resolution: session.interrupted_resolution.clone(),
+            }),
     }
 }
 

@@ -6,6 +6,8 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::time;
+use crate::time_travel::CheckpointView;
+use crate::time_travel::OriginView;
 
 /// A session, as one answer, as an item of the list and as the body of 201.
 #[derive(Clone, Debug, Serialize)]
@@ -34,6 +36,8 @@ pub struct SessionView {
     pub revision: u64,
     /// The session that it was forked from.
     pub parent: Option<Uuid>,
+    /// What it started from, if it was forked.
+    pub origin: Option<OriginView>,
     /// The sessions that were forked from it.
     pub children: Vec<Uuid>,
     /// Its workspace.
@@ -45,7 +49,7 @@ pub struct SessionView {
     /// What its sandbox can do and what is enforced on it.
     pub capabilities: CapabilitiesView,
     /// Checkpoints that it took.
-    pub checkpoints: Vec<()>,
+    pub checkpoints: Vec<CheckpointView>,
     /// Its limits.
     pub budget: Option<()>,
     /// What it used.
@@ -57,7 +61,7 @@ pub struct SessionView {
     /// What runs in it now.
     pub in_flight: Vec<OperationView>,
     /// The last operation that a crash interrupted.
-    pub interrupted_op: Option<OperationView>,
+    pub interrupted_op: Option<InterruptedView>,
 }
 
 /// `workspace` of a session.
@@ -217,4 +221,14 @@ pub struct OperationView {
     /// When it started.
     #[serde(serialize_with = "time::serialize")]
     pub started_at: DateTime<Utc>,
+}
+
+/// An operation that a crash interrupted, and what was done about it.
+#[derive(Clone, Debug, Serialize)]
+pub struct InterruptedView {
+    /// The operation.
+    #[serde(flatten)]
+    pub operation: OperationView,
+    /// `rolled_back` when the session is as it was before; `null` when its outcome is not known.
+    pub resolution: Option<String>,
 }

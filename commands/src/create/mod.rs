@@ -2,7 +2,6 @@
 
 mod decide;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,14 +12,9 @@ use fluxvm_projections::HttpUnenforced;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionCreateFailed;
-use fluxvm_projections::SessionCreateStarted;
 use fluxvm_projections::SessionCreated;
 use fluxvm_projections::SessionId;
-use fluxvm_vmm::GuestPath;
-use fluxvm_vmm::ImageName;
-use fluxvm_vmm::ImageRef;
 use fluxvm_vmm::Sandbox;
-use fluxvm_vmm::SandboxSpec;
 use uuid::Uuid;
 
 use crate::book::Entry;
@@ -29,9 +23,10 @@ use crate::capabilities;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
-use crate::limits::PROCESSES_MAX;
 use crate::policy::Enforceable;
 use crate::request::CreateSession;
+use crate::spec;
+use crate::spec::Machine;
 
 /// Makes a session. On any failure nothing of its sandbox is left, and the ledger says why.
 pub(crate) async fn create(
@@ -56,7 +51,12 @@ pub(crate) async fn create(
     };
     let require_ready = request.workspace.require_ready;
     let asked = decide::decide(request, context)?;
-    let spec = sandbox_spec(&asked)?;
+    let spec = spec::sandbox(Machine {
+        sandbox_id: asked.sandbox_id,
+        runtime: &asked.runtime,
+        workspace: &asked.workspace,
+        hostname: asked.sandbox_id.machine_name(),
+    })?;
     let id = SessionId(Uuid::new_v4());
     let intent = Entry::new(Event::SessionCreateStarted(asked.clone()));
     let intent = inner
@@ -88,6 +88,7 @@ pub(crate) async fn create(
         capabilities: capabilities::recorded(&engine),
         workspace_note,
         duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
+        forked: None,
     });
     let mut entries = vec![Entry::new(created).caused_by(op.intent)];
     if let Some(reason) = asked.policy.network_unenforced {
@@ -141,37 +142,4 @@ async fn remove_quietly(sandbox: &dyn Sandbox) {
         // The next start finds it, because no session owns it.
         tracing::warn!(sandbox = %sandbox.id(), %error, "a sandbox could not be removed");
     }
-}
-
-fn sandbox_spec(asked: &SessionCreateStarted) -> Result<SandboxSpec, CommandError> {
-    let image =
-        match &asked.runtime.image {
-            None => ImageRef::HostRoot,
-            Some(name) => ImageRef::Named(name.parse::<ImageName>().map_err(|error| {
-                CommandError::Invalid {
-                    field: "runtime.image",
-                    message: error.to_string(),
-                }
-            })?),
-        };
-    let workspace =
-        asked
-            .workspace
-            .path
-            .parse::<GuestPath>()
-            .map_err(|error| CommandError::Invalid {
-                field: "workspace.path",
-                message: error.to_string(),
-            })?;
-    let id = asked.sandbox_id.0;
-    Ok(SandboxSpec {
-        id: fluxvm_vmm::SandboxId::new(id),
-        image,
-        workspace,
-        cpus: asked.runtime.cpus,
-        memory_mb: asked.runtime.memory_mb,
-        processes_max: Some(PROCESSES_MAX),
-        env: BTreeMap::new(),
-        hostname: format!("fluxvm-{:08x}", id.as_fields().0),
-    })
 }

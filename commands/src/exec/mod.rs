@@ -43,6 +43,8 @@ use crate::guard::CommandKind;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::request::Exec;
+use crate::rewind;
+use crate::rewind::Before;
 
 /// A command on its way from intent to outcome.
 #[derive(Clone)]
@@ -80,6 +82,8 @@ pub(crate) async fn exec(
     let Admitted { session, intent } = admitted.await?;
     drop(turn);
     crash::point("exec.intent");
+    let before = Before::exec(intent.header.seq.get());
+    rewind::before_trigger(inner, caller, &session, before).await;
     let running = Running {
         session: id,
         op: intent.header.seq.get(),

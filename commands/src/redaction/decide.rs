@@ -44,7 +44,7 @@ fn redactable(kind: &str) -> Result<(), &'static str> {
     let family = kind.split('.').next().unwrap_or_default();
     match (family, kind) {
         ("exec" | "replay", _) => Ok(()),
-        ("session" | "sandbox" | "lifecycle", _) => {
+        ("session" | "sandbox" | "lifecycle" | "checkpoint" | "restore" | "fork" | "rewind", _) => {
             Err("what the session is and was is made of it")
         }
         ("host", _) => Err("it says what the daemon itself did"),

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::ids::SandboxId;
 use crate::ids::SessionId;
+use crate::ids::SnapshotId;
 
 /// `host.started`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +25,9 @@ pub struct HostReconciled {
     pub gone: Vec<SessionId>,
     /// Sandboxes that no session owned and that were removed.
     pub removed: Vec<SandboxId>,
+    /// Snapshots that nothing needed and that were removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots_removed: Vec<SnapshotId>,
     /// Operations without an outcome that could not be taken up again.
     pub interrupted: u64,
     /// Commands that still ran and were taken up again.

@@ -50,4 +50,8 @@ pub struct LifecycleInterrupted {
     pub seq: u64,
     /// When it started.
     pub started_at: DateTime<Utc>,
+    /// What was done about it: `rolled_back` when the session is as it was before. Absent when nothing
+    /// could be done, or in older ledgers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<String>,
 }

@@ -7,13 +7,17 @@
 //! A payload is never rewritten. A changed shape gets a new schema number here and a branch in
 //! [`Event::decode`] that lifts the old one.
 
+pub(crate) mod checkpoint;
 pub(crate) mod exec;
+pub(crate) mod fork;
 pub(crate) mod host;
 pub(crate) mod idempotency;
 pub(crate) mod ledger;
 pub(crate) mod lifecycle;
 pub(crate) mod replay;
+pub(crate) mod rewind;
 pub(crate) mod session;
+pub(crate) mod snapshot;
 
 use serde::de::DeserializeOwned;
 
@@ -122,6 +126,56 @@ events! {
     SandboxGone(lifecycle::SandboxGone) = "sandbox.gone",
     /// The daemon ended in the middle of an operation that could not be taken up again.
     LifecycleInterrupted(lifecycle::LifecycleInterrupted) = "lifecycle.interrupted",
+    /// The session's state is about to be captured.
+    CheckpointStarted(checkpoint::CheckpointStarted) = "checkpoint.started",
+    /// The session's state is captured under a tag.
+    CheckpointTaken(checkpoint::CheckpointTaken) = "checkpoint",
+    /// It could not be captured.
+    CheckpointFailed(checkpoint::SnapshotOperationFailed) = "checkpoint.failed",
+    /// A checkpoint was let go of.
+    CheckpointDeleted(checkpoint::CheckpointDeleted) = "checkpoint.delete",
+    /// A sandbox is about to be made from a checkpoint, in place of the session's own.
+    RestoreStarted(checkpoint::RestoreStarted) = "restore.started",
+    /// The session is at a checkpoint's state again.
+    Restored(checkpoint::Restored) = "restore",
+    /// It is not; it is as it was.
+    RestoreFailed(checkpoint::SnapshotOperationFailed) = "restore.failed",
+    /// Children are about to be made.
+    ForkStarted(fork::ForkStarted) = "fork.started",
+    /// Children were made from the session's state.
+    Forked(fork::Forked) = "fork",
+    /// No child was made.
+    ForkFailed(checkpoint::SnapshotOperationFailed) = "fork.failed",
+    /// Children are about to be made from a state of the past.
+    BranchStarted(fork::ForkStarted) = "session.branch_child.started",
+    /// Children were made from a state of the past.
+    Branched(fork::Forked) = "session.branch_child",
+    /// No child was made from a state of the past.
+    BranchFailed(checkpoint::SnapshotOperationFailed) = "session.branch_child.failed",
+    /// Whether, when and how points are taken from here on.
+    RewindConfigured(rewind::RewindConfigured) = "rewind.config",
+    /// A point is about to be taken.
+    RewindPointStarted(rewind::RewindPointStarted) = "rewind.point.started",
+    /// A point that can be gone back to.
+    RewindPointTaken(rewind::RewindPointTaken) = "rewind.point",
+    /// No point was tried.
+    RewindSkipped(rewind::RewindSkipped) = "rewind.skipped",
+    /// A point could not be taken.
+    RewindCaptureFailed(rewind::RewindCaptureFailed) = "rewind.capture_failed",
+    /// An earlier point is about to be gone back to.
+    RewindUndoStarted(rewind::RewindMoveStarted) = "rewind.undo.started",
+    /// The session is at an earlier point.
+    RewindUndone(rewind::RewindMoved) = "rewind.undo",
+    /// It is not; it is as it was.
+    RewindUndoFailed(checkpoint::SnapshotOperationFailed) = "rewind.undo.failed",
+    /// An undone point is about to be gone to.
+    RewindRedoStarted(rewind::RewindMoveStarted) = "rewind.redo.started",
+    /// The session is at a point that had been undone.
+    RewindRedone(rewind::RewindMoved) = "rewind.redo",
+    /// It is not; it is as it was.
+    RewindRedoFailed(checkpoint::SnapshotOperationFailed) = "rewind.redo.failed",
+    /// A point is kept, or no longer.
+    RewindPinned(rewind::RewindPinned) = "rewind.pin",
     /// A daemon opened this ledger.
     HostStarted(host::HostStarted) = "host.started",
     /// What a starting daemon found, took up again and removed.

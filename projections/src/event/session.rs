@@ -5,6 +5,7 @@ use chrono::Utc;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::event::fork::Origin;
 use crate::ids::SandboxId;
 
 /// `session.create.started`: everything that was asked for, as it was understood.
@@ -50,6 +51,18 @@ pub struct SessionCreated {
     pub workspace_note: Option<String>,
     /// From the request to the sandbox's first answer, in milliseconds.
     pub duration_ms: u64,
+    /// What the session is, where no intent in its own stream said so: the session is a fork.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked: Option<Box<ForkedSession>>,
+}
+
+/// What a forked session is and where it comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForkedSession {
+    /// As if it had been asked for like this.
+    pub asked: SessionCreateStarted,
+    /// Where it comes from.
+    pub origin: Origin,
 }
 
 /// `policy.http_unenforced`.

@@ -8,6 +8,7 @@ mod ledger;
 mod redaction;
 mod replay;
 mod sessions;
+mod time_travel;
 
 use std::io;
 
@@ -125,6 +126,12 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
         Agent::Get(args) => sessions::get(context, &args.id),
         Agent::Rm(args) => sessions::remove(context, &args.ids),
         Agent::Exec(args) => exec::run(context, &args),
+        Agent::Checkpoint(args) => time_travel::checkpoint(context, &args),
+        Agent::Checkpoints(args) => time_travel::list(context, &args.id),
+        Agent::RmCheckpoint(args) => time_travel::remove(context, &args),
+        Agent::Restore(args) => time_travel::restore(context, &args),
+        Agent::Fork(args) => time_travel::fork(context, &args),
+        Agent::Rewind(args) => time_travel::rewind(context, &args),
         Agent::Timeline(args) => events::timeline(context, &args.id),
         Agent::Events(args) => events::run(context, &args),
         Agent::Replay(args) => replay::run(context, &args),

@@ -165,7 +165,7 @@ fn body(args: &RunArgs) -> Value {
     ])
 }
 
-fn section<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
+pub(super) fn section<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
     let map: Map<String, Value> = entries
         .into_iter()
         .filter_map(|(key, value)| value.map(|value| (key.to_owned(), value)))
@@ -174,7 +174,7 @@ fn section<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
 }
 
 /// The word of an option as the API spells it, which is how the command line spells it too.
-fn word<E: ValueEnum>(option: Option<E>) -> Option<Value> {
+pub(super) fn word<E: ValueEnum>(option: Option<E>) -> Option<Value> {
     option
         .and_then(|value| value.to_possible_value())
         .map(|possible| Value::from(possible.get_name()))

@@ -10,6 +10,7 @@ use super::number;
 use super::string;
 use super::table;
 use super::text;
+use super::time_travel::children_of;
 use super::toned;
 use crate::output::Style;
 
@@ -95,9 +96,38 @@ pub(crate) fn what(event: &Value) -> String {
                 string(data, "source")
             )
         }
-        _ => scalars(data),
+        _ => time_travel_words(kind, data).unwrap_or_else(|| scalars(data)),
     };
     words.trim_end().to_owned()
+}
+
+/// What an event about a state of the past says.
+fn time_travel_words(kind: &str, data: &Value) -> Option<String> {
+    let (verb, end) = match kind.rsplit_once('.') {
+        Some((verb, "started" | "failed")) => (verb, kind),
+        _ => (kind, ""),
+    };
+    let tag = string(data, "tag");
+    let words = match verb {
+        _ if end.ends_with(".failed") => format!("{tag} {}", string(data, "reason")),
+        "checkpoint" | "checkpoint.delete" | "rewind.undo" | "rewind.redo" | "restore" => {
+            tag.to_owned()
+        }
+        "fork" | "session.branch_child" => {
+            let children = data.get("children").and_then(Value::as_array);
+            let children = children_of(children.map_or(0, Vec::len));
+            match tag {
+                "" => children,
+                tag => format!("{children} from {tag}"),
+            }
+        }
+        "rewind.point" => match number(data, "before") {
+            Some(before) => format!("{tag} before event {before}"),
+            None => format!("{tag} before {}", string(data, "label")),
+        },
+        _ => return None,
+    };
+    Some(words.trim().to_owned())
 }
 
 /// What was unusual about a command, as `  [timed out]`.

@@ -8,6 +8,7 @@ pub(crate) mod evidence;
 pub(crate) mod ledger;
 pub(crate) mod replay;
 pub(crate) mod sessions;
+pub(crate) mod time_travel;
 pub(crate) mod timeline;
 pub(crate) mod verify;
 

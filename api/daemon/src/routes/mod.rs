@@ -1,6 +1,7 @@
 //! The routes, one file per noun. A handler reads a request, asks the engine, and writes the answer; it
 //! decides nothing.
 
+mod checkpoints;
 mod create;
 mod events;
 mod evidence;
@@ -8,6 +9,7 @@ mod export;
 mod host;
 mod redaction;
 mod replay;
+mod rewind;
 mod sessions;
 mod stream;
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub(crate) fn router(app: App) -> Router {
         )
         .route("/v1/agents/sessions/{id}/exec", post(sessions::exec))
         .route("/v1/agents/sessions/{id}/replay", post(replay::replay))
+        .merge(time_travel())
         .route("/v1/agents/sessions/{id}/events", get(events::events))
         .route(
             "/v1/agents/sessions/{id}/events/stream",
@@ -75,6 +78,40 @@ pub(crate) fn router(app: App) -> Router {
         .with_state(app)
 }
 
+/// States of the past: capturing them, going back to them, children of them.
+fn time_travel() -> Router<App> {
+    Router::new()
+        .route(
+            "/v1/agents/sessions/{id}/checkpoint",
+            post(checkpoints::take),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/checkpoints",
+            get(checkpoints::list),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/checkpoints/{tag}",
+            delete(checkpoints::delete),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/restore",
+            post(checkpoints::restore),
+        )
+        .route("/v1/agents/sessions/{id}/fork", post(checkpoints::fork))
+        .route("/v1/agents/sessions/{id}/rewind", get(rewind::show))
+        .route(
+            "/v1/agents/sessions/{id}/rewind/config",
+            post(rewind::configure),
+        )
+        .route("/v1/agents/sessions/{id}/rewind/pin", post(rewind::pin))
+        .route("/v1/agents/sessions/{id}/rewind/undo", post(rewind::undo))
+        .route("/v1/agents/sessions/{id}/rewind/redo", post(rewind::redo))
+        .route(
+            "/v1/agents/sessions/{id}/rewind/branch",
+            post(rewind::branch),
+        )
+}
+
 /// A body that was read strictly, whatever content type it claims: clients that post with curl claim
 /// none or a wrong one.
 pub(crate) struct StrictBody<T> {
@@ -95,6 +132,28 @@ impl<T: DeserializeOwned> FromRequest<App> for StrictBody<T> {
             .unwrap_or_default();
         let bytes = slot.read().await?;
         let value = fluxvm_api_types::parse(&bytes)?;
+        Ok(Self { value, bytes })
+    }
+}
+
+/// The same for a body in which everything is optional: it may be left out whole.
+pub(crate) struct OptionalBody<T> {
+    /// What it says.
+    pub(crate) value: T,
+    /// The bytes themselves, for the digest of an idempotent request.
+    pub(crate) bytes: Bytes,
+}
+
+impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        let slot = request.extensions().get::<BodySlot>().cloned();
+        let bytes = slot.unwrap_or_default().read().await?;
+        let value = match bytes.iter().all(u8::is_ascii_whitespace) {
+            true => T::default(),
+            false => fluxvm_api_types::parse(&bytes)?,
+        };
         Ok(Self { value, bytes })
     }
 }

@@ -51,11 +51,9 @@ pub(super) async fn get(
 ) -> Result<Response, ApiError> {
     no_parameters(&uri)?;
     let session = engine.session(&caller, id).await?;
-    Ok(status::answer(
-        Success::Done,
-        JSON,
-        session_view::to_json(&session).into(),
-    ))
+    let body = session_view::to_json(&session).into();
+    let answer = status::answer(Success::Done, JSON, body);
+    Ok(status::at_revision(answer, session.revision))
 }
 
 pub(super) async fn delete(
@@ -115,13 +113,17 @@ fn understood(request: ExecRequest) -> Result<Exec, ApiError> {
     })
 }
 
-/// `If-Match`: a bare revision, or `*`, which every revision matches.
-fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+/// `If-Match`: a revision, bare or quoted as `ETag` has it, or `*`, which every revision matches.
+pub(super) fn if_match(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let mut values = headers.get_all(header::IF_MATCH).iter();
     let Some(value) = values.next() else {
         return Ok(None);
     };
     let text = value.to_str().unwrap_or_default();
+    let unquoted = text
+        .strip_prefix('"')
+        .and_then(|text| text.strip_suffix('"'));
+    let text = unquoted.unwrap_or(text);
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match (text, values.next()) {
         ("*", None) => Ok(None),
@@ -138,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn if_match_takes_a_bare_revision_or_a_star() {
+    fn if_match_takes_a_revision_or_a_star() {
         let read = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
@@ -149,8 +151,9 @@ mod tests {
         assert_eq!(read(&[]).expect("none"), None);
         assert_eq!(read(&["*"]).expect("any"), None);
         assert_eq!(read(&["3"]).expect("number"), Some(3));
+        assert_eq!(read(&["\"3\""]).expect("as ETag has it"), Some(3));
         for bad in [
-            &["\"3\""][..],
+            &["\"3"][..],
             &["-1"],
             &["+1"],
             &[""],

@@ -13,6 +13,8 @@ use fluxvm_api_types::ErrorBody;
 use fluxvm_commands::CommandError;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::CreateFault;
+use fluxvm_vmm::ReviveError;
+use fluxvm_vmm::SnapshotError;
 
 use super::JSON;
 use super::typed;
@@ -242,17 +244,29 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::NotFound(_)
         | CommandError::EventNotFound(_)
         | CommandError::HoldNotFound(_)
+        | CommandError::TagNotFound { .. }
         | CommandError::CheckpointNotFound(_) => StatusCode::NOT_FOUND,
         CommandError::UnderHold { .. } => StatusCode::CONFLICT,
         CommandError::NotRedactable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         CommandError::AnswerErased => StatusCode::GONE,
         CommandError::NotRunning { .. }
         | CommandError::Busy { .. }
+        | CommandError::CommandsRunning { .. }
+        | CommandError::TagTaken(_)
+        | CommandError::Full { .. }
+        | CommandError::CannotFork(_)
+        | CommandError::MemoryImpossible(_)
+        | CommandError::RingFull { .. }
+        | CommandError::NoSuchStep { .. }
         | CommandError::IdempotencyRunning => StatusCode::CONFLICT,
         CommandError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
         CommandError::RevisionDiffers { .. } => StatusCode::PRECONDITION_FAILED,
         CommandError::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
         CommandError::CreateFailed(error) => status_of_create(error),
+        CommandError::NotSupported { .. } => StatusCode::NOT_IMPLEMENTED,
+        CommandError::Snapshot(error) => status_of_snapshot(error),
+        CommandError::Revive(error) => status_of_revive(error),
+        CommandError::SnapshotLate { .. } => StatusCode::SERVICE_UNAVAILABLE,
         CommandError::WorkspaceNotReady(_) => StatusCode::BAD_GATEWAY,
         CommandError::ExecFailed { code, .. } => match code.as_str() {
             // The command itself cannot be started: its own fault, not the guest's.
@@ -275,6 +289,29 @@ fn status_of_create(error: &CreateError) -> StatusCode {
     match error.source {
         CreateFault::Spec(_) | CreateFault::ImageMissing { .. } => StatusCode::BAD_REQUEST,
         _ => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+/// What is wrong with one snapshot is a conflict: the session goes on without it.
+fn status_of_snapshot(error: &SnapshotError) -> StatusCode {
+    match error {
+        SnapshotError::Unsupported(_) => StatusCode::NOT_IMPLEMENTED,
+        SnapshotError::Missing(_)
+        | SnapshotError::Damaged { .. }
+        | SnapshotError::Memory(_)
+        | SnapshotError::SandboxGone => StatusCode::CONFLICT,
+        SnapshotError::NoSuchPath { .. } => StatusCode::NOT_FOUND,
+        SnapshotError::AlreadyExists(_)
+        | SnapshotError::TooMany { .. }
+        | SnapshotError::Os { .. } => StatusCode::SERVICE_UNAVAILABLE,
+    }
+}
+
+fn status_of_revive(error: &ReviveError) -> StatusCode {
+    match error {
+        ReviveError::Snapshot(error) => status_of_snapshot(error),
+        ReviveError::Create(error) => status_of_create(error),
+        ReviveError::Memory { .. } | ReviveError::Identity(_) => StatusCode::CONFLICT,
     }
 }
 
@@ -325,7 +362,9 @@ mod tests {
         "answer_erased",
         "body_timeout",
         "body_too_large",
+        "cannot_fork",
         "checkpoint_not_found",
+        "commands_running",
         "content_unavailable",
         "event_not_found",
         "forbidden",
@@ -333,33 +372,44 @@ mod tests {
         "hold_not_found",
         "idempotency_key_reused",
         "idempotency_key_running",
+        "identity_not_renewed",
         "internal",
         "interrupted",
         "invalid_body",
         "invalid_field",
         "ledger_unavailable",
         "ledger_unreadable",
+        "memory_checkpoint_impossible",
+        "memory_restore_failed",
         "method_not_allowed",
         "missing_field",
+        "no_such_step",
         "not_enforceable",
         "not_found",
         "not_redactable",
+        "not_supported",
         "operation_in_flight",
         "policy_refused",
         "revision_differs",
+        "rewind_ring_full",
         "sandbox_create_failed",
         "sandbox_gone",
         "sandbox_remove_failed",
         "session_deleted",
         "session_expired",
         "session_failed",
+        "session_full",
         "session_gone",
         "session_not_found",
         "session_not_running",
+        "snapshot_damaged",
+        "snapshot_failed",
         "spawn_failed",
         "starting",
         "stopping",
         "stream_time_limit",
+        "tag_not_found",
+        "tag_taken",
         "too_many",
         "unauthorized",
         "under_hold",

@@ -10,6 +10,7 @@ pub(crate) use error::ApiError;
 pub(crate) use success::JSON;
 pub(crate) use success::Success;
 pub(crate) use success::answer;
+pub(crate) use success::at_revision;
 pub(crate) use success::located;
 pub(crate) use success::no_content;
 pub(crate) use success::replayed;

@@ -55,6 +55,14 @@ pub(crate) fn no_content() -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
+/// An answer about a session, with the revision that `If-Match` takes.
+pub(crate) fn at_revision(mut response: Response, revision: u64) -> Response {
+    if let Ok(value) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(header::ETAG, value);
+    }
+    response
+}
+
 /// A session that was made, with where it is.
 pub(crate) fn located(mut response: Response, id: SessionId) -> Response {
     if let Ok(value) = HeaderValue::from_str(&format!("/v1/agents/sessions/{id}")) {

@@ -1,0 +1,200 @@
+//! Snapshots: taking them, the words that record them, and letting go of them.
+//!
+//! Whether a snapshot is needed is a fold of the ledger (`Sessions::needed_snapshots`). Whoever records
+//! that something is no longer needed hands its snapshot in here; what a crash leaves is swept at the
+//! next start. A snapshot's intent is recorded before it exists, so that none is ever swept too early.
+
+use std::sync::Arc;
+
+use fluxvm_projections::IdentityMode;
+use fluxvm_projections::MemoryMode;
+use fluxvm_projections::MemoryRecord;
+use fluxvm_projections::Point;
+use fluxvm_projections::RevivalRecord;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionId;
+use fluxvm_projections::SnapshotId;
+use fluxvm_projections::SnapshotRecord;
+use fluxvm_vmm::ContentDigest;
+use fluxvm_vmm::Identity;
+use fluxvm_vmm::MemoryKept;
+use fluxvm_vmm::MemoryWanted;
+use fluxvm_vmm::RevivalReport;
+use fluxvm_vmm::Snapshot;
+use fluxvm_vmm::SnapshotError;
+use fluxvm_vmm::SnapshotSpec;
+
+use crate::engine::Inner;
+use crate::error::CommandError;
+use crate::limits::SNAPSHOT_TIME_MAX;
+
+/// Captures a session's sandbox as it is now.
+pub(crate) async fn take(
+    inner: &Inner,
+    session: SessionId,
+    id: SnapshotId,
+    memory: MemoryMode,
+) -> Result<SnapshotRecord, CommandError> {
+    let Some(sandbox) = inner.sandboxes.get(session) else {
+        return Err(SnapshotError::SandboxGone.into());
+    };
+    let spec = SnapshotSpec {
+        id: fluxvm_vmm::SnapshotId::new(id.0),
+        memory: match memory {
+            MemoryMode::Never => MemoryWanted::Never,
+            MemoryMode::BestEffort => MemoryWanted::BestEffort,
+            MemoryMode::Required => MemoryWanted::Required,
+        },
+    };
+    // An engine that hangs must not keep the session's slot for ever.
+    match tokio::time::timeout(SNAPSHOT_TIME_MAX, sandbox.checkpoint(spec)).await {
+        Ok(taken) => Ok(recorded(taken?)),
+        Err(_) => Err(CommandError::SnapshotLate {
+            what: "the sandbox was not captured",
+            seconds: SNAPSHOT_TIME_MAX.as_secs(),
+        }),
+    }
+}
+
+/// Whether processes are wanted, from what a caller said. Leaving it out asks for all there is: a
+/// checkpoint that silently lost what ran would be worse than none.
+pub(crate) fn memory_mode(
+    session: &Session,
+    asked: Option<bool>,
+) -> Result<MemoryMode, CommandError> {
+    let capabilities = &session.capabilities;
+    match asked {
+        Some(false) => Ok(MemoryMode::Never),
+        Some(true) if !capabilities.memory_checkpoint => Err(CommandError::MemoryImpossible(
+            capabilities
+                .memory_checkpoint_reason
+                .clone()
+                .unwrap_or_else(|| "this engine keeps no memory".to_owned()),
+        )),
+        _ => Ok(MemoryMode::Required),
+    }
+}
+
+/// Forgets snapshots that nothing needs any more, in the background. What is still needed stays.
+pub(crate) fn release(inner: &Arc<Inner>, candidates: impl IntoIterator<Item = SnapshotId>) {
+    let candidates: Vec<SnapshotId> = candidates.into_iter().collect();
+    if candidates.is_empty() {
+        return;
+    }
+    let inner = Arc::clone(inner);
+    tokio::spawn(async move {
+        let needed = inner.book.world().sessions.needed_snapshots();
+        for id in candidates.iter().filter(|id| !needed.contains(id)) {
+            forget(&inner, *id).await;
+        }
+    });
+}
+
+/// Hands in every snapshot that an ended session had.
+pub(crate) fn release_all(inner: &Arc<Inner>, session: &Session) {
+    let checkpoints = session.checkpoints.iter().map(|it| it.snapshot.id);
+    let points = session.rewind.timeline().map(|it| it.snapshot.id);
+    let baseline = session.origin.iter().map(|origin| origin.snapshot.id);
+    release(inner, checkpoints.chain(points).chain(baseline));
+}
+
+/// Hands in what was undone: something new happened.
+pub(crate) fn release_undone(inner: &Arc<Inner>, undone: &[Point]) {
+    release(inner, undone.iter().map(|point| point.snapshot.id));
+}
+
+/// Removes every snapshot that no session needs. Only at the start, when nothing else runs.
+pub(crate) async fn sweep(inner: &Arc<Inner>) -> std::io::Result<Vec<SnapshotId>> {
+    let found = inner.backend.snapshots().await?;
+    let needed = inner.book.world().sessions.needed_snapshots();
+    let mut removed = Vec::new();
+    for id in found.iter().map(|id| SnapshotId(id.uuid())) {
+        if !needed.contains(&id) && forget(inner, id).await {
+            removed.push(id);
+        }
+    }
+    removed.sort_unstable();
+    Ok(removed)
+}
+
+async fn forget(inner: &Inner, id: SnapshotId) -> bool {
+    let name = fluxvm_vmm::SnapshotId::new(id.0);
+    match inner.backend.remove_snapshot(&name).await {
+        Ok(existed) => existed,
+        Err(error) => {
+            // The next start finds it, because nothing needs it.
+            tracing::warn!(snapshot = %id, %error, "a snapshot was not removed");
+            false
+        }
+    }
+}
+
+/// A snapshot in the words of the ledger.
+fn recorded(snapshot: Snapshot) -> SnapshotRecord {
+    SnapshotRecord {
+        id: SnapshotId(snapshot.id.uuid()),
+        memory: match snapshot.memory {
+            MemoryKept::Kept { bytes, digest } => MemoryRecord::Kept {
+                bytes,
+                digest: digest.to_string(),
+            },
+            MemoryKept::NothingAlive => MemoryRecord::NothingAlive,
+            MemoryKept::NotAsked => MemoryRecord::NotAsked,
+            MemoryKept::Impossible { reason } => MemoryRecord::Impossible { reason },
+        },
+        disk: snapshot.disk.to_string(),
+        stored_paths: snapshot.stored_paths,
+        stored_bytes: snapshot.stored_bytes,
+        layers: snapshot.layers,
+        pause_us: u64::try_from(snapshot.pause.as_micros()).unwrap_or(u64::MAX),
+    }
+}
+
+/// What was recorded of a snapshot, as the engine is held to it.
+pub(crate) fn of_record(record: &SnapshotRecord) -> Result<Snapshot, CommandError> {
+    let digest = |text: &str| {
+        text.parse::<ContentDigest>()
+            .map_err(|error| CommandError::Internal(error.to_string()))
+    };
+    Ok(Snapshot {
+        id: fluxvm_vmm::SnapshotId::new(record.id.0),
+        memory: match &record.memory {
+            MemoryRecord::Kept {
+                bytes,
+                digest: text,
+            } => MemoryKept::Kept {
+                bytes: *bytes,
+                digest: digest(text)?,
+            },
+            MemoryRecord::NothingAlive => MemoryKept::NothingAlive,
+            MemoryRecord::NotAsked => MemoryKept::NotAsked,
+            MemoryRecord::Impossible { reason } => MemoryKept::Impossible {
+                reason: reason.clone(),
+            },
+        },
+        disk: digest(&record.disk)?,
+        stored_paths: record.stored_paths,
+        stored_bytes: record.stored_bytes,
+        layers: record.layers,
+        pause: std::time::Duration::from_micros(record.pause_us),
+    })
+}
+
+/// An identity as engines are asked for it.
+pub(crate) fn identity(mode: IdentityMode) -> Identity {
+    match mode {
+        IdentityMode::BestEffort => Identity::RenewBestEffort,
+        IdentityMode::Unique => Identity::Renew,
+        IdentityMode::Preserve => Identity::Keep,
+    }
+}
+
+/// What became of a revived sandbox, in the words of the ledger.
+pub(crate) fn revival(report: RevivalReport) -> RevivalRecord {
+    RevivalRecord {
+        memory: report.memory,
+        identity_renewed: report.identity_renewed,
+        identity_note: report.identity_note,
+        unconfined: report.unconfined,
+    }
+}

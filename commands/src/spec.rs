@@ -1,0 +1,55 @@
+//! From what was recorded of a machine to what an engine is asked for.
+
+use std::collections::BTreeMap;
+
+use fluxvm_projections::RuntimeRecord;
+use fluxvm_projections::SandboxId;
+use fluxvm_projections::WorkspaceRecord;
+use fluxvm_vmm::GuestPath;
+use fluxvm_vmm::ImageName;
+use fluxvm_vmm::ImageRef;
+use fluxvm_vmm::SandboxSpec;
+
+use crate::error::CommandError;
+use crate::limits::PROCESSES_MAX;
+
+/// A machine that is to be made.
+pub(crate) struct Machine<'a> {
+    pub(crate) sandbox_id: SandboxId,
+    pub(crate) runtime: &'a RuntimeRecord,
+    pub(crate) workspace: &'a WorkspaceRecord,
+    pub(crate) hostname: String,
+}
+
+/// The machine as engines are asked for it.
+pub(crate) fn sandbox(machine: Machine<'_>) -> Result<SandboxSpec, CommandError> {
+    let image = match &machine.runtime.image {
+        None => ImageRef::HostRoot,
+        Some(name) => ImageRef::Named(
+            name.parse::<ImageName>()
+                .map_err(|error| invalid("runtime.image", &error.to_string()))?,
+        ),
+    };
+    let workspace = machine
+        .workspace
+        .path
+        .parse::<GuestPath>()
+        .map_err(|error| invalid("workspace.path", &error.to_string()))?;
+    Ok(SandboxSpec {
+        id: fluxvm_vmm::SandboxId::new(machine.sandbox_id.0),
+        image,
+        workspace,
+        cpus: machine.runtime.cpus,
+        memory_mb: machine.runtime.memory_mb,
+        processes_max: Some(PROCESSES_MAX),
+        env: BTreeMap::new(),
+        hostname: machine.hostname,
+    })
+}
+
+fn invalid(field: &'static str, message: &str) -> CommandError {
+    CommandError::Invalid {
+        field,
+        message: message.to_owned(),
+    }
+}
