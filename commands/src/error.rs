@@ -117,7 +117,7 @@ pub enum CommandError {
         max_points: u32,
     },
     /// There are not so many steps.
-    #[error("there are {there} steps to {what}, not {wanted}")]
+    #[error("cannot {what} so far: steps asked for {wanted}, steps there are {there}")]
     NoSuchStep {
         /// `undo` or `redo`.
         what: &'static str,

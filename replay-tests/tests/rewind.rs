@@ -114,7 +114,7 @@ fn the_ring_keeps_so_many_points_and_their_snapshots_only() {
         .expect(200);
     assert_eq!(pinned["points"][0]["pinned"], true);
     let smaller = api.ask(&id, "rewind/config", &json!({"max_points": 2}));
-    smaller.expect(200);
+    let _ = smaller.expect(200);
     assert_eq!(api.ring_line(&id), "rw-4 rw-6 | ");
     snapshots_are(&state, 2);
     let full = api.ask(&id, "rewind/pin", &json!({"tag": "rw-6"}));

@@ -144,6 +144,9 @@ impl CliError {
                 Some("This token may not do that; the admin token may.".to_owned())
                     .filter(|_| self.code_is("forbidden"))
             }
+            Self::Api { path, code, .. } if snapshot_advice(code.as_deref(), path).is_some() => {
+                snapshot_advice(code.as_deref(), path)
+            }
             Self::Api { status: 404, path, .. } if path.contains("/sessions/") => {
                 Some("`fluxctl agent ls` lists the sessions that exist.".to_owned())
             }
@@ -154,6 +157,37 @@ impl CliError {
     fn code_is(&self, wanted: &str) -> bool {
         matches!(self, Self::Api { code: Some(code), .. } if code == wanted)
     }
+}
+
+/// What to do about a refusal that has to do with states of the past.
+fn snapshot_advice(code: Option<&str>, path: &str) -> Option<String> {
+    let id = path
+        .split('/')
+        .skip_while(|part| *part != "sessions")
+        .nth(1)?;
+    Some(match code? {
+        "tag_not_found" => format!(
+            "`fluxctl agent checkpoints {id}` and `fluxctl agent rewind {id}` list what there is."
+        ),
+        "tag_taken" => format!(
+            "Leave --tag out to get a number, or delete the old one with `fluxctl agent rm-checkpoint {id} TAG`."
+        ),
+        "no_such_step" => format!("`fluxctl agent rewind {id}` lists the steps."),
+        "memory_checkpoint_impossible" => {
+            "Keep the disk only with --disk-only: what runs begins anew after a restore.".to_owned()
+        }
+        "commands_running" => {
+            format!("`fluxctl agent timeline {id}` shows what runs; try again when it ended.")
+        }
+        "rewind_ring_full" => format!(
+            "Release a pin with `fluxctl agent rewind {id} pin TAG --unpin`, or keep more points with \
+             `fluxctl agent rewind {id} on --max-points N`."
+        ),
+        "snapshot_damaged" => format!(
+            "The session goes on as it is; `fluxctl agent checkpoints {id}` lists the others."
+        ),
+        _ => return None,
+    })
 }
 
 fn in_seconds(waited: Duration) -> String {
@@ -181,6 +215,20 @@ mod tests {
                 "{code} is not in --help"
             );
         }
+    }
+
+    #[test]
+    fn a_refusal_about_the_past_says_what_to_type() {
+        let error = CliError::Api {
+            method: "POST",
+            path: "/v1/agents/sessions/5f0c/restore".to_owned(),
+            status: 404,
+            message: "the session has no checkpoint `x`".to_owned(),
+            code: Some("tag_not_found".to_owned()),
+        };
+        let wanted =
+            "`fluxctl agent checkpoints 5f0c` and `fluxctl agent rewind 5f0c` list what there is.";
+        assert_eq!(error.advice().as_deref(), Some(wanted));
     }
 
     #[test]

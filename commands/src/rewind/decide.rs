@@ -249,6 +249,8 @@ fn next_tag(session: &Session) -> String {
 }
 
 fn shortened(label: &str) -> String {
-    let end = label.floor_char_boundary(REWIND_LABEL_BYTES_MAX);
-    label.get(..end).unwrap_or_default().to_owned()
+    let fits =
+        |(start, character): &(usize, char)| start + character.len_utf8() <= REWIND_LABEL_BYTES_MAX;
+    let characters = label.char_indices().take_while(fits);
+    characters.map(|(_, character)| character).collect()
 }

@@ -301,13 +301,13 @@ fn where_to_must_be_there() {
         &story,
         Direction::Undo,
         &RewindTo::Steps(4),
-        expect!["no_such_step: there are 3 steps to undo, not 4"],
+        expect!["no_such_step: cannot undo so far: steps asked for 4, steps there are 3"],
     );
     fails(
         &story,
         Direction::Redo,
         &RewindTo::Steps(1),
-        expect!["no_such_step: there are 0 steps to redo, not 1"],
+        expect!["no_such_step: cannot redo so far: steps asked for 1, steps there are 0"],
     );
     fails(
         &story,

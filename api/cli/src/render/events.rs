@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Tone;
 use super::clean;
+use super::count;
 use super::finish;
 use super::first_line;
 use super::number;
@@ -110,9 +111,16 @@ fn time_travel_words(kind: &str, data: &Value) -> Option<String> {
     let tag = string(data, "tag");
     let words = match verb {
         _ if end.ends_with(".failed") => format!("{tag} {}", string(data, "reason")),
-        "checkpoint" | "checkpoint.delete" | "rewind.undo" | "rewind.redo" | "restore" => {
-            tag.to_owned()
+        "checkpoint" | "checkpoint.delete" | "restore" => tag.to_owned(),
+        "rewind.undo" | "rewind.redo" => match number(data, "steps") {
+            Some(steps) => format!("to {tag}, {}", count(usize::try_from(steps).ok()?, "step")),
+            None => format!("to {tag}"),
+        },
+        "rewind.pin" if data.get("pinned").and_then(Value::as_bool) == Some(false) => {
+            format!("{tag} no longer")
         }
+        "rewind.pin" => tag.to_owned(),
+        "rewind.config" => config_words(data),
         "fork" | "session.branch_child" => {
             let children = data.get("children").and_then(Value::as_array);
             let children = children_of(children.map_or(0, Vec::len));
@@ -128,6 +136,21 @@ fn time_travel_words(kind: &str, data: &Value) -> Option<String> {
         _ => return None,
     };
     Some(words.trim().to_owned())
+}
+
+fn config_words(data: &Value) -> String {
+    if data.get("enabled").and_then(Value::as_bool) != Some(true) {
+        return "off".to_owned();
+    }
+    let triggers = data.get("triggers").and_then(Value::as_array);
+    let words: Vec<&str> = triggers
+        .map(|triggers| triggers.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    format!(
+        "on, before {}, {} points",
+        words.join(", "),
+        text(data, "/max_points")
+    )
 }
 
 /// What was unusual about a command, as `  [timed out]`.
@@ -212,6 +235,51 @@ mod tests {
             5    t5  shiny.new     x        l=2 n=1 s=a b
             6    t6  exec          x        (redacted)"#]]
         .assert_eq(&list(&events, Style::default()));
+    }
+
+    #[test]
+    fn what_happened_to_states_is_said_in_words() {
+        let say = |kind: &str, data: Value| what(&json!({"kind": kind, "data": data}));
+        for (kind, data, said) in [
+            ("checkpoint", json!({"op": 1, "tag": "a"}), "a"),
+            (
+                "restore.failed",
+                json!({"op": 1, "tag": "a", "code": "c", "reason": "damaged"}),
+                "a damaged",
+            ),
+            (
+                "fork",
+                json!({"op": 1, "children": ["x", "y"]}),
+                "2 children",
+            ),
+            (
+                "session.branch_child",
+                json!({"tag": "rw-1", "children": ["x"]}),
+                "1 child from rw-1",
+            ),
+            (
+                "rewind.undo",
+                json!({"tag": "rw-1", "steps": 2}),
+                "to rw-1, 2 steps",
+            ),
+            (
+                "rewind.point",
+                json!({"tag": "rw-1", "before": 9}),
+                "rw-1 before event 9",
+            ),
+            (
+                "rewind.point.started",
+                json!({"tag": "rw-1", "label": "write /a"}),
+                "rw-1 before write /a",
+            ),
+            (
+                "rewind.config",
+                json!({"enabled": true, "max_points": 5, "triggers": ["exec"]}),
+                "on, before exec, 5 points",
+            ),
+        ] {
+            assert_eq!(say(kind, data), said, "{kind}");
+        }
     }
 
     #[test]

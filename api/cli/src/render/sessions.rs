@@ -71,15 +71,35 @@ pub(crate) fn page(session: &Value, style: Style) -> String {
         ("commands run", "/usage/execs"),
         ("for ms", "/usage/exec_ms"),
         ("tenant", "/tenant"),
+        ("forked from", "/parent"),
+        ("at", "/origin/tag"),
+        ("checkpoints", "/checkpoints"),
+        ("children", "/children"),
         ("interrupted", "/interrupted_op/op"),
+        ("resolution", "/interrupted_op/resolution"),
     ] {
-        let value = text(session, pointer);
+        let value = match session.pointer(pointer) {
+            Some(Value::Array(list)) => names(list),
+            _ => text(session, pointer),
+        };
         if value != "-" {
             let tone = if name == "status" { tone } else { Tone::Plain };
             table.add_row(vec![toned(name, Tone::Plain), toned(value, tone)]);
         }
     }
     finish(table)
+}
+
+/// What is listed, by tag or id; `-` when nothing is.
+fn names(list: &[Value]) -> String {
+    if list.is_empty() {
+        return "-".to_owned();
+    }
+    let name = |item: &Value| match item.as_str() {
+        Some(id) => id.to_owned(),
+        None => text(item, "/tag"),
+    };
+    list.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
 /// What `agent run` says: the id, and what to type next.

@@ -1,6 +1,8 @@
 //! A session's history as numbered steps. An intent and its outcome are one step: the outcome's
 //! `op` names the intent's seq. An intent without an outcome is a step that still runs.
 
+use std::collections::HashMap;
+
 use chrono::DateTime;
 use chrono::Utc;
 use serde_json::Value;
@@ -29,6 +31,8 @@ struct Step {
     took_ms: Option<u64>,
     what: String,
     failed: bool,
+    /// The event that a point was taken before.
+    before: Option<u64>,
 }
 
 /// The text of `agent timeline`.
@@ -111,7 +115,23 @@ fn steps(events: &[Value]) -> Vec<Step> {
             None => steps.push(step_of(event)),
         }
     }
+    name_steps(&mut steps);
     steps
+}
+
+/// What a point was taken before is one of the steps here: it is called by its number.
+fn name_steps(steps: &mut [Step]) {
+    let numbers: HashMap<u64, usize> = steps
+        .iter()
+        .enumerate()
+        .filter_map(|(index, step)| Some((step.seq?, index + 1)))
+        .collect();
+    for step in steps {
+        let number = step.before.and_then(|before| numbers.get(&before));
+        if let (Some(number), Some((tag, _))) = (number, step.what.split_once(' ')) {
+            step.what = format!("{tag} before step {number}");
+        }
+    }
 }
 
 fn step_of(event: &Value) -> Step {
@@ -127,6 +147,7 @@ fn step_of(event: &Value) -> Step {
         took_ms: number(data, "duration_ms"),
         what: what(event),
         failed,
+        before: number(data, "before").filter(|_| kind.starts_with("rewind.point")),
     }
 }
 
@@ -233,6 +254,46 @@ mod tests {
                 1  +0.000s  exec  exit 0  1 ms  true  [went on over a restart of the daemon]
 
                 1 step, 1 command; began 2026-12-01 10:00:05 UTC"#]],
+        );
+    }
+
+    #[test]
+    fn a_point_names_the_step_that_it_was_taken_before() {
+        check(
+            &[
+                event(7, 1, "exec.started", json!({"command": "make"})),
+                event(
+                    8,
+                    1,
+                    "rewind.point.started",
+                    json!({"tag": "rw-1", "before": 7}),
+                ),
+                event(
+                    9,
+                    1,
+                    "rewind.point",
+                    json!({"op": 8, "tag": "rw-1", "before": 7, "duration_ms": 12}),
+                ),
+                event(
+                    10,
+                    2,
+                    "exec",
+                    json!({"op": 7, "command": "make", "exit_code": 0}),
+                ),
+                event(
+                    11,
+                    3,
+                    "rewind.undo",
+                    json!({"op": 10, "tag": "rw-1", "steps": 1}),
+                ),
+            ],
+            expect![[r#"
+                #  AFTER    STEP          RESULT  TOOK   WHAT
+                1  +0.000s  exec          exit 0  -      make
+                2  +0.000s  rewind.point  done    12 ms  rw-1 before step 1
+                3  +2.000s  rewind.undo   done    -      to rw-1, 1 step
+
+                3 steps, 1 command; began 2026-12-01 10:00:01 UTC"#]],
         );
     }
 
