@@ -198,3 +198,154 @@ pub(crate) fn revival(report: RevivalReport) -> RevivalRecord {
         unconfined: report.unconfined,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::envelope;
+    use crate::testing::origin;
+    use crate::testing::session;
+    use crate::testing::snapshot;
+    use fluxvm_eventstore::EventId;
+    use fluxvm_projections::CheckpointDeleted;
+    use fluxvm_projections::CheckpointTaken;
+    use fluxvm_projections::Event;
+    use fluxvm_projections::ForkStarted;
+    use fluxvm_projections::Forked;
+    use fluxvm_projections::ForkedSession;
+    use fluxvm_projections::PolicyRecord;
+    use fluxvm_projections::Recording;
+    use fluxvm_projections::RuntimeRecord;
+    use fluxvm_projections::SandboxId;
+    use fluxvm_projections::SessionCreateStarted;
+    use fluxvm_projections::SessionCreated;
+    use fluxvm_projections::SessionDeleted;
+    use fluxvm_projections::Sessions;
+    use fluxvm_projections::WorkspaceMode;
+    use fluxvm_projections::WorkspaceRecord;
+    use uuid::Uuid;
+
+    const PARENT: SessionId = SessionId(Uuid::from_u128(1));
+    const CHILD: SessionId = SessionId(Uuid::from_u128(2));
+
+    /// Sessions to which things happen, in one ledger.
+    #[derive(Default)]
+    struct Story {
+        sessions: Sessions,
+        events: u64,
+    }
+
+    impl Story {
+        fn on(&mut self, id: SessionId, event: Event, cause: Option<EventId>) -> EventId {
+            self.events += 1;
+            let mut envelope = envelope(self.events, event);
+            envelope.stream = id.stream();
+            envelope.cause = cause;
+            self.sessions.apply(&envelope);
+            envelope.id
+        }
+
+        fn needs(&self) -> Vec<u128> {
+            let needed = self.sessions.needed_snapshots();
+            needed.iter().map(|id| id.0.as_u128()).collect()
+        }
+    }
+
+    fn asked() -> SessionCreateStarted {
+        SessionCreateStarted {
+            agent: "codex".into(),
+            tenant: None,
+            sandbox_id: SandboxId(Uuid::nil()),
+            backend: "procbox".into(),
+            workspace: WorkspaceRecord {
+                path: "/workspace".into(),
+                mode: WorkspaceMode::Clone,
+                git: None,
+            },
+            runtime: RuntimeRecord::default(),
+            policy: PolicyRecord::default(),
+            record: Recording::Full,
+            expires_at: None,
+        }
+    }
+
+    fn created(forked: Option<ForkedSession>) -> Event {
+        Event::SessionCreated(SessionCreated {
+            op: 1,
+            agent: "codex".into(),
+            sandbox_id: SandboxId(Uuid::nil()),
+            backend: "procbox".into(),
+            capabilities: session().capabilities,
+            workspace_note: None,
+            duration_ms: 1,
+            forked: forked.map(Box::new),
+        })
+    }
+
+    #[test]
+    fn a_snapshot_is_needed_from_its_intent_until_the_last_one_lets_go_of_it() {
+        let mut story = Story::default();
+        let intent = story.on(PARENT, Event::SessionCreateStarted(asked()), None);
+        story.on(PARENT, created(None), Some(intent));
+        assert_eq!(story.needs(), [0; 0]);
+        let taken = CheckpointTaken {
+            op: 3,
+            tag: "a".into(),
+            snapshot: snapshot(7),
+            duration_ms: 1,
+        };
+        story.on(PARENT, Event::CheckpointTaken(taken), None);
+        assert_eq!(story.needs(), [7], "a checkpoint");
+        let started = ForkStarted {
+            tag: None,
+            snapshot: snapshot(8).id,
+            memory: None,
+            identity: IdentityMode::BestEffort,
+            children: Vec::new(),
+        };
+        let fork = story.on(PARENT, Event::ForkStarted(started), None);
+        assert_eq!(story.needs(), [7, 8], "an operation works with it");
+        let forked = Forked {
+            op: 4,
+            tag: None,
+            snapshot: snapshot(8),
+            count: 1,
+            children: vec![CHILD],
+            duration_ms: 1,
+        };
+        story.on(PARENT, Event::Forked(forked), Some(fork));
+        let child = ForkedSession {
+            asked: asked(),
+            origin: origin(PARENT, snapshot(8)),
+        };
+        story.on(CHILD, created(Some(child)), Some(fork));
+        let gone = CheckpointDeleted {
+            tag: "a".into(),
+            snapshot: snapshot(7).id,
+        };
+        story.on(PARENT, Event::CheckpointDeleted(gone), None);
+        assert_eq!(story.needs(), [8], "a living child stands on it");
+        let deleted = || Event::SessionDeleted(SessionDeleted { op: 1 });
+        story.on(PARENT, deleted(), None);
+        assert_eq!(story.needs(), [8], "its parent may go");
+        story.on(CHILD, deleted(), None);
+        assert_eq!(story.needs(), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_recorded_of_a_snapshot_is_what_the_engine_is_held_to() {
+        let record = SnapshotRecord {
+            memory: MemoryRecord::Kept {
+                bytes: 9,
+                digest: "ab".repeat(32),
+            },
+            ..snapshot(5)
+        };
+        assert_eq!(recorded(of_record(&record).unwrap()), record);
+        let garbled = SnapshotRecord {
+            disk: "x".into(),
+            ..snapshot(5)
+        };
+        assert_eq!(of_record(&garbled).unwrap_err().code(), "internal");
+    }
+}

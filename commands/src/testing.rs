@@ -15,8 +15,10 @@ use fluxvm_projections::Event;
 use fluxvm_projections::MemoryRecord;
 use fluxvm_projections::Operation;
 use fluxvm_projections::OperationKind;
+use fluxvm_projections::Origin;
 use fluxvm_projections::PolicyRecord;
 use fluxvm_projections::Recording;
+use fluxvm_projections::RevivalRecord;
 use fluxvm_projections::Rewind;
 use fluxvm_projections::RuntimeRecord;
 use fluxvm_projections::SandboxId;
@@ -116,42 +118,45 @@ pub(crate) fn snapshot(number: u128) -> SnapshotRecord {
     }
 }
 
-/// A session to which these happened after it was made, as intents and outcomes that name them.
-pub(crate) fn session_after(events: &[Event]) -> Session {
-    let mut session = session();
-    for (index, event) in events.iter().enumerate() {
-        let number = index as u64 + 10;
-        let mut envelope = Envelope {
-            seq: GlobalSeq::new(number).unwrap(),
-            stream: session.id.stream(),
-            version: StreamVersion::new(number).unwrap(),
-            id: EventId::new(Uuid::from_u128(u128::from(number))),
-            kind: event.kind().unwrap().to_owned(),
-            at: now(),
-            request: CorrelationId::new(Uuid::nil()),
-            cause: None,
-            event: event.clone(),
-        };
-        if !envelope.kind.ends_with(".started") {
-            // An outcome answers the intent right before it.
-            envelope.cause = Some(EventId::new(Uuid::from_u128(u128::from(number) - 1)));
-        }
-        session.apply(&envelope);
+/// An event with this number, of the session that tests start from.
+pub(crate) fn envelope(number: u64, event: Event) -> Envelope {
+    Envelope {
+        seq: GlobalSeq::new(number).unwrap(),
+        stream: session().id.stream(),
+        version: StreamVersion::new(number).unwrap(),
+        id: EventId::new(Uuid::from_u128(u128::from(number))),
+        kind: event.kind().unwrap().to_owned(),
+        at: now(),
+        request: CorrelationId::new(Uuid::nil()),
+        cause: None,
+        event,
     }
-    session
+}
+
+/// Where a fork of this session comes from.
+pub(crate) fn origin(parent: SessionId, snapshot: SnapshotRecord) -> Origin {
+    Origin {
+        parent,
+        tag: None,
+        snapshot,
+        revival: RevivalRecord::default(),
+        hostname: None,
+    }
 }
 
 /// A session with these checkpoints.
 pub(crate) fn checkpointed(tags: &[&str]) -> Session {
-    let taken = tags.iter().enumerate().map(|(index, tag)| {
-        Event::CheckpointTaken(CheckpointTaken {
+    let mut session = session();
+    for (number, tag) in (10..).zip(tags) {
+        let taken = Event::CheckpointTaken(CheckpointTaken {
             op: 1,
             tag: (*tag).to_owned(),
-            snapshot: snapshot(index as u128),
+            snapshot: snapshot(u128::from(number - 10)),
             duration_ms: 1,
-        })
-    });
-    session_after(&taken.collect::<Vec<_>>())
+        });
+        session.apply(&envelope(number, taken));
+    }
+    session
 }
 
 /// A decision as one line.

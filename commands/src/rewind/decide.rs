@@ -60,6 +60,8 @@ pub(super) fn configure(
     now: DateTime<Utc>,
 ) -> Result<Entry, CommandError> {
     gate::running(session, now)?;
+    // An undo that is under way works with the points that there are.
+    gate::no_lifecycle(session)?;
     let before = &session.rewind.config;
     let enabled = request.enabled.unwrap_or(before.enabled);
     if enabled && !(session.capabilities.snapshot && session.capabilities.restore) {

@@ -2,11 +2,7 @@
 
 use expect_test::Expect;
 use expect_test::expect;
-use fluxvm_eventstore::CorrelationId;
 use fluxvm_eventstore::EventId;
-use fluxvm_eventstore::GlobalSeq;
-use fluxvm_eventstore::StreamVersion;
-use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
 use fluxvm_projections::ExecId;
 use fluxvm_projections::ExecStarted;
@@ -32,6 +28,7 @@ use crate::error::CommandError;
 use crate::request::ConfigureRewind;
 use crate::request::RewindTo;
 use crate::testing::after;
+use crate::testing::envelope;
 use crate::testing::now;
 use crate::testing::session;
 use crate::testing::session_with;
@@ -61,19 +58,10 @@ impl Story {
 
     fn record(&mut self, event: Event, cause: Option<EventId>) -> EventId {
         self.events += 1;
-        let id = EventId::new(Uuid::from_u128(u128::from(self.events)));
-        self.session.apply(&Envelope {
-            seq: GlobalSeq::new(self.events).unwrap(),
-            stream: self.session.id.stream(),
-            version: StreamVersion::new(self.events).unwrap(),
-            id,
-            cause,
-            request: CorrelationId::new(Uuid::nil()),
-            kind: event.kind().unwrap().to_owned(),
-            at: now(),
-            event,
-        });
-        id
+        let mut envelope = envelope(self.events, event);
+        envelope.cause = cause;
+        self.session.apply(&envelope);
+        envelope.id
     }
 
     fn configure(&mut self, request: &ConfigureRewind) -> Result<(), CommandError> {

@@ -271,6 +271,7 @@ fn made(sandbox_id: SandboxId) -> Event {
         capabilities: Capabilities::default(),
         workspace_note: None,
         duration_ms: 7,
+        forked: None,
     })
 }
 
