@@ -21,7 +21,12 @@ use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 
 /// How often a connection that broke is made anew while the sandbox lives. Each try but the first waits.
-const CONNECTIONS_MAX: u32 = 6;
+/// A guest whose memory is being captured hears nobody for as long as its memory takes to be written: in
+/// all this is half a minute.
+const CONNECTIONS_MAX: u32 = 100;
+
+/// The longest of these waits.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_millis(320);
 
 /// How long the first of those waits; each later one waits twice as long as the one before.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
@@ -152,7 +157,7 @@ impl Follower<'_> {
                 error => tracing::debug!(exec_id = %self.exec_id, %error, "connecting again"),
             }
             tokio::time::sleep(delay).await;
-            delay *= 2;
+            delay = (delay * 2).min(RECONNECT_DELAY_MAX);
         }
         Err(Failure::Unreachable(ClientError::Timeout))
     }

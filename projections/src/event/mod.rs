@@ -30,10 +30,6 @@ macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident($payload:ty) = $kind:literal,)*) => {
         /// Everything that can be recorded, by kind.
         #[derive(Clone, Debug, PartialEq)]
-        #[expect(
-            clippy::large_enum_variant,
-            reason = "one is decoded at a time, folded and dropped"
-        )]
         pub enum Event {
             $($(#[$doc])* $variant($payload),)*
             /// An event whose payload was erased. Its kind and its links remain in the header.
