@@ -51,6 +51,8 @@ crash-lab: need-cargo ## Lose power, break disks and flip bits, thousands of tim
 
 bench: build ## Measure, on this machine, with p50, p95 and p99
 	@FLUXVM_BIN_DIR="$(BIN)" cargo run $(CARGO_FLAGS) --release -q -p fluxvm-replay-tests --bin fluxvm-bench -- $(BENCH_FLAGS)
+	@cargo run $(CARGO_FLAGS) --release -q -p fluxvm-vmm --example snapshot_bench -- \
+		"$(BIN)/fluxvm-procbox" "$(BIN)/guest/microvms-agentd"
 
 check: need-cargo ## Formatting, lints, documentation, dependencies
 	@CARGO_FLAGS="$(CARGO_FLAGS)" scripts/check.sh

@@ -104,6 +104,17 @@ check_user_namespaces() {
   return 1
 }
 
+# Only root's daemon keeps processes: for others there is nothing to bring.
+bring_criu() {
+  local here
+  here=$(dirname "$(readlink -f "$0")")
+  if [ "$(id -u)" -eq 0 ]; then
+    "$here/criu.sh"
+  elif sudo -n true 2>/dev/null; then
+    sudo -n "$here/criu.sh"
+  fi
+}
+
 status=0
 check_cargo || status=1
 if command -v dpkg-query >/dev/null; then
@@ -112,4 +123,5 @@ else
   check_programs || status=1
 fi
 check_user_namespaces || status=1
+bring_criu || status=1
 exit $status

@@ -152,3 +152,54 @@ async fn an_ordinary_user_removes_all_of_it() {
         .await
         .unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_ordinary_users_disk_is_captured_too() {
+    if !as_ordinary_user("an_ordinary_users_disk_is_captured_too") {
+        return;
+    }
+    let lab = Lab::new();
+    let capabilities = lab.engine.capabilities();
+    assert!(
+        capabilities.snapshot && capabilities.fork,
+        "{capabilities:?}"
+    );
+    assert!(!capabilities.memory_checkpoint);
+    let spec = || {
+        let mut spec = SandboxSpec::new(SandboxId::random());
+        spec.hostname = "same".to_owned();
+        spec
+    };
+    let sandbox = lab.engine.create(spec()).await.unwrap();
+    let wanted = || fluxvm_vmm::SnapshotSpec {
+        id: fluxvm_vmm::SnapshotId::random(),
+        memory: fluxvm_vmm::MemoryWanted::BestEffort,
+    };
+    let script = "cd /workspace; mkdir -p a/b; echo one > a/b/file; ln a/b/file hard; \
+                  chmod 555 a/b; ln -s a link; mkfifo pipe; echo own > /etc/own; mkdir /etc/gone";
+    sh(sandbox.guest(), script).await.ok();
+    sandbox.checkpoint(wanted()).await.unwrap();
+    let script = "rmdir /etc/gone; rm /workspace/link; mkdir /workspace/link";
+    sh(sandbox.guest(), script).await.ok();
+    let look = "cd /workspace; find . /etc/own -printf '%p %M %T@ %l\n' | sort; \
+                cat a/b/file hard /etc/own; ls /etc/gone 2>&1; \
+                stat -c %i a/b/file hard | uniq | wc -l";
+    let before = sh(sandbox.guest(), look).await.output;
+    let snapshot = sandbox.checkpoint(wanted()).await.unwrap();
+    sandbox.destroy().await.unwrap();
+    let keep = fluxvm_vmm::Identity::Keep;
+    let revived = lab.engine.revive(spec(), &snapshot, keep).await.unwrap();
+    let guest = revived.sandbox.guest();
+    assert_eq!(sh(guest, look).await.output, before);
+    let mut file = lab
+        .engine
+        .open_file(&snapshot.id, &"/etc/own".parse().unwrap())
+        .await
+        .unwrap();
+    let mut text = String::new();
+    tokio::io::AsyncReadExt::read_to_string(&mut file, &mut text)
+        .await
+        .unwrap();
+    assert_eq!(text, "own\n");
+    revived.sandbox.destroy().await.unwrap();
+}

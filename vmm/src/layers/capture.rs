@@ -176,8 +176,9 @@ impl Scan<'_> {
         let Some(stat) = found else {
             return Ok(None);
         };
-        let known = self.known.own.paths.get(path).map(|found| &found.entry);
-        let known = known.filter(|_| !fresh).cloned();
+        let own = self.known.own;
+        let known = own.paths.get(path).map(|found| &found.entry);
+        let known = known.filter(|_| !fresh);
         if tree::kind(&stat) == SFlag::S_IFDIR {
             return self
                 .look_at_folder(folder, name, path, &stat, known, fresh)
@@ -185,18 +186,18 @@ impl Scan<'_> {
         }
         self.visited.insert(path.clone(), Visited::Other);
         if tree::is_whiteout(&stat) {
-            if !known.is_some_and(|known| known.is_whiteout()) {
+            if !known.is_some_and(Entry::is_whiteout) {
                 self.draft.add(path.clone(), Entry::whiteout(None));
             }
             return Ok(None);
         }
         match known {
-            Some(entry) if self.same(&entry, &stat, folder, name, path)? => {
+            Some(entry) if self.same(entry, &stat, folder, name, path)? => {
                 if stat.st_nlink > 1 {
                     let names = self.unchanged.entry(stat.st_ino).or_default();
                     names.push(Unchanged {
                         path: path.clone(),
-                        entry,
+                        entry: entry.clone(),
                     });
                 }
             }
@@ -211,10 +212,10 @@ impl Scan<'_> {
         name: &[u8],
         path: &LayerPath,
         stat: &FileStat,
-        known: Option<Entry>,
+        known: Option<&Entry>,
         fresh: bool,
     ) -> Result<bool, SnapshotError> {
-        let before = known.as_ref().filter(|known| known.is_folder());
+        let before = known.filter(|known| known.is_folder());
         let before = before.and_then(|known| known.seen);
         let before = before.filter(|seen| seen.inode == stat.st_ino);
         let untouched = before.is_some_and(|seen| seen.changed_ns == changed_ns(stat));

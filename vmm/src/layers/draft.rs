@@ -41,7 +41,12 @@ pub(crate) enum Owners {
         base: u32,
     },
     /// The user who runs the daemon, and nobody else.
-    Daemon,
+    Daemon {
+        /// That user.
+        uid: u32,
+        /// Their group.
+        gid: u32,
+    },
 }
 
 /// A layer that nobody can see yet. Dropping it removes it.
@@ -113,15 +118,15 @@ impl Draft {
 
     /// A folder about which nothing is known.
     pub(crate) fn plain_folder(&self) -> Entry {
-        let owner = match self.owners {
-            Owners::Range { base } => base,
-            Owners::Daemon => 0,
+        let (uid, gid) = match self.owners {
+            Owners::Range { base } => (base, base),
+            Owners::Daemon { uid, gid } => (uid, gid),
         };
         Entry {
             node: Node::Folder { opaque: false },
             mode: 0o755,
-            uid: owner,
-            gid: owner,
+            uid,
+            gid,
             ..Entry::whiteout(None)
         }
     }

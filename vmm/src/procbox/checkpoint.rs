@@ -329,7 +329,7 @@ impl Engine {
     pub(super) fn owners(&self) -> Owners {
         match self.users {
             Users::Shifted { base, .. } => Owners::Range { base },
-            Users::Single { .. } => Owners::Daemon,
+            Users::Single { uid, gid } => Owners::Daemon { uid, gid },
         }
     }
 

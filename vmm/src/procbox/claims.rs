@@ -27,13 +27,18 @@ pub(super) fn capabilities(users: Users, cgroups: &Cgroups) -> Capabilities {
             ));
         }
     }
+    if !cgroups.has(Controller::Freezer) {
+        let sentence = "a disk is captured file by file while programs run: no control group here can \
+                        have them stand still";
+        degraded.push(sentence.to_owned());
+    }
     Capabilities {
         snapshot: false,
         restore: false,
         fork: false,
         pty: false,
         memory_checkpoint: false,
-        memory_checkpoint_reason: Some("this engine takes no checkpoints".to_owned()),
+        memory_checkpoint_reason: Some("no trial sandbox was made".to_owned()),
         confinement: false,
         exec_allowlist: false,
         http_policy: false,
