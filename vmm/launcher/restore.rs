@@ -1,12 +1,11 @@
 //! Bringing processes back instead of starting a guest daemon.
 //!
 //! CRIU makes the process tree. What it needs is made here: the root file system, the control groups
-//! that everything inherits, user and network namespaces in which the guest daemon's socket lies,
-//! and descriptors for all that the images call external.
+//! that everything inherits, and descriptors for all that the images call external.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::Path;
 
 use fluxvm_vmm::CreateStage;
 use fluxvm_vmm::procbox::wire::{
@@ -91,16 +90,45 @@ fn hold_users(request: &LaunchRequest) -> Result<Holder, Failure> {
     Ok(holder)
 }
 
+/// Runs CRIU on the images. Returns the id of the guest daemon on the host.
 fn run_criu(request: &LaunchRequest, memory: &MemoryRequest, log: &File) -> Result<u32, Failure> {
     let what = || "preparing to bring processes back".to_owned();
+    let pid_file = request.folder.join(PID_FILE);
+    let mut arguments = arguments(request, memory, &pid_file);
+    // CRIU opens what it inherits anew, as the sandbox's root.
+    if let Users::Shifted { base, .. } = request.users {
+        let (owner, group) = (Uid::from_raw(base), Gid::from_raw(base));
+        fchown(log, Some(owner), Some(group)).stage(STAGE, what)?;
+    }
+    // They stay open until CRIU has ended.
+    let mut mapped = Vec::new();
+    for (key, path) in &memory.mapped {
+        let file = open_inside(path).stage(STAGE, || format!("opening {path}"))?;
+        mapped.push((key, file));
+    }
+    let files = mapped.iter().map(|(key, file)| (*key, file.as_fd()));
+    for (key, file) in std::iter::once((&memory.log, log.as_fd())).chain(files) {
+        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).stage(STAGE, what)?;
+        let number = file.as_raw_fd();
+        arguments.extend(["--inherit-fd".to_owned(), format!("fd[{number}]:{key}")]);
+    }
+    criu::prepare(&memory.cache);
+    let ended = criu::command(&memory.criu, &arguments).status();
+    criu::keep(&memory.cache);
+    if !ended.stage(STAGE, || "starting CRIU".into())?.success() {
+        let said = complaint(&request.folder.join(LOG));
+        return Err(Failure::new(STAGE, said, Errno::EIO));
+    }
+    let pid = fs::read_to_string(&pid_file).stage(STAGE, what)?;
+    let _ = fs::remove_file(&pid_file);
+    pid.trim()
+        .parse()
+        .map_err(|_| Failure::new(STAGE, what(), Errno::EINVAL))
+}
+
+fn arguments(request: &LaunchRequest, memory: &MemoryRequest, pid_file: &Path) -> Vec<String> {
     let folder = &request.folder;
-    let root = folder
-        .parent()
-        .unwrap_or(folder)
-        .join(MOUNT_POINT)
-        .join(ROOT);
-    let pid_file = folder.join(PID_FILE);
-    let text = |path: &PathBuf| path.display().to_string();
+    let scratch = folder.parent().unwrap_or(folder).join(MOUNT_POINT);
     let mut arguments: Vec<String> = [
         "restore",
         "-d",
@@ -110,51 +138,28 @@ fn run_criu(request: &LaunchRequest, memory: &MemoryRequest, log: &File) -> Resu
         "--link-remap",
         "--ext-unix-sk",
         "--tcp-established",
-        "--root",
+        "--empty-ns",
+        "net",
+        "-o",
+        LOG,
     ]
     .map(str::to_owned)
     .to_vec();
-    arguments.extend([text(&root), "-D".into(), text(&memory.images)]);
-    arguments.extend(["-W".into(), text(folder), "-o".into(), LOG.into()]);
-    arguments.extend(["--pidfile".into(), text(&pid_file)]);
-    arguments.extend(["--empty-ns".into(), "net".into()]);
+    let root = scratch.join(ROOT);
+    let places = [
+        ("--root", root.as_path()),
+        ("-D", &memory.images),
+        ("-W", folder),
+        ("--pidfile", pid_file),
+    ];
+    for (option, place) in places {
+        arguments.extend([option.to_owned(), place.display().to_string()]);
+    }
     for node in DEVICE_NODES {
-        arguments.extend(["--external".into(), format!("mnt[dev-{node}]:/dev/{node}")]);
+        let external = format!("mnt[dev-{node}]:/dev/{node}");
+        arguments.extend(["--external".to_owned(), external]);
     }
-    let mut opened = Vec::new();
-    for (key, path) in &memory.mapped {
-        opened.push((
-            key.clone(),
-            open_inside(path).stage(STAGE, || format!("opening {path}"))?,
-        ));
-    }
-    // CRIU opens what it inherits anew, as the sandbox's root.
-    if let Users::Shifted { base, .. } = request.users {
-        let (owner, group) = (Uid::from_raw(base), Gid::from_raw(base));
-        fchown(log, Some(owner), Some(group)).stage(STAGE, what)?;
-    }
-    let given = std::iter::once((&memory.log, log.as_fd()));
-    let mapped = opened.iter().map(|(key, file)| (key, file.as_fd()));
-    for (key, file) in given.chain(mapped) {
-        fcntl(file, FcntlArg::F_SETFD(FdFlag::empty())).stage(STAGE, what)?;
-        let number = file.as_raw_fd();
-        arguments.extend(["--inherit-fd".into(), format!("fd[{number}]:{key}")]);
-    }
-    criu::prepare(&memory.cache);
-    let ended = criu::command(&memory.criu, &arguments).status();
-    criu::keep(&memory.cache);
-    if !ended.stage(STAGE, || "starting CRIU".into())?.success() {
-        return Err(Failure::new(
-            STAGE,
-            complaint(&folder.join(LOG)),
-            Errno::EIO,
-        ));
-    }
-    let pid = fs::read_to_string(&pid_file).stage(STAGE, what)?;
-    let _ = fs::remove_file(&pid_file);
-    pid.trim()
-        .parse()
-        .map_err(|_| Failure::new(STAGE, what(), Errno::EINVAL))
+    arguments
 }
 
 /// Opens a file of the new root, no link of it leading out.
@@ -167,7 +172,7 @@ fn open_inside(path: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// What CRIU said of its failure.
-fn complaint(log: &std::path::Path) -> String {
+fn complaint(log: &Path) -> String {
     let text = fs::read_to_string(log).unwrap_or_default();
     let errors = text.lines().filter(|line| line.contains("Error"));
     let mut said: String = errors.collect::<Vec<_>>().join("; ");

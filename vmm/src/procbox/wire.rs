@@ -12,7 +12,8 @@
 //!
 //! The first process runs nothing of its own before `GO`, and it ends when the launcher does. So
 //! there is no moment at which a guest daemon runs and the record on disk does not name it, whoever
-//! is killed when.
+//! is killed when. A guest daemon that comes back from memory is the exception: CRIU lets it run. Until
+//! the record names it, its control groups do.
 
 use std::path::PathBuf;
 
