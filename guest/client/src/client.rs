@@ -189,6 +189,20 @@ impl AgentdClient {
         self.empty(self.post(path, None, Repeat::Never)).await
     }
 
+    /// Lets go of held output before `offset`, of an exec that was started with `hold_bytes`.
+    pub async fn acknowledge_to(&self, id: &ExecId, offset: u64) -> Result<(), ClientError> {
+        let path = paths::exec(id, ExecVerb::Ack);
+        let path = format!("{path}?{}={offset}", paths::ACK_OFFSET);
+        self.empty(self.post(path, None, Repeat::Harmless)).await
+    }
+
+    /// Sends one signal, by its name without `SIG`, to an exec's processes and waits for nothing.
+    pub async fn signal(&self, id: &ExecId, name: &str) -> Result<KillState, ClientError> {
+        let path = paths::exec(id, ExecVerb::Kill);
+        let path = paths::with_query(&path, [(paths::KILL_SIGNAL, name)]);
+        self.json(self.post(path, None, Repeat::Never)).await
+    }
+
     /// Stops an exec's processes; the answer comes when they are gone. A grace over 30 s needs a
     /// client with a longer time limit.
     pub async fn kill(&self, id: &ExecId) -> Result<KillState, ClientError> {

@@ -143,6 +143,10 @@ pub struct StartExtension {
     /// A terminal in the place of the three standard streams, and its size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminal: Option<TerminalSize>,
+    /// Bytes of output that are held until an acknowledgement names an offset after them, whether or
+    /// not anybody reads. The command waits once that much is held, and polls show none of its output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_bytes: Option<u64>,
 }
 
 /// The size of a terminal in characters.

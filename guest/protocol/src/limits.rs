@@ -11,6 +11,9 @@ pub const OUTPUT_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Bytes that an exec's replay ring retains, both streams together.
 pub const STREAM_BUFFER_BYTES: u64 = 1024 * 1024;
 
+/// Bytes that an exec may ask to have held for a reader that comes back.
+pub const HOLD_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
 /// How long output pipes are read after the leader's exit while others still hold them.
 pub const OUTPUT_LINGER: Duration = Duration::from_secs(5);
 

@@ -44,6 +44,14 @@ pub fn resize(id: &ExecId) -> String {
     path
 }
 
+/// The query of an acknowledgement of the output up to an offset only, for an exec that holds its
+/// output; an addition of this project. The exec may still run.
+pub const ACK_OFFSET: &str = "x_offset";
+
+/// The query of a kill that sends one signal, by its name without `SIG`, and waits for nothing; an
+/// addition of this project.
+pub const KILL_SIGNAL: &str = "x_signal";
+
 /// What can be asked of one exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecVerb {

@@ -31,6 +31,7 @@ use agentd_protocol::ProcGroup;
 use agentd_protocol::Slug;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::TerminalSize;
+use nix::sys::signal::Signal;
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -49,6 +50,7 @@ use crate::supervise::Family;
 use crate::supervise::ProcessTable;
 use crate::supervise::escalate;
 use crate::supervise::resize;
+use crate::supervise::signal_once;
 
 /// A request on an exec was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -248,6 +250,28 @@ impl Exec {
             phase: Phase::Acked,
             outcome,
         })
+    }
+
+    /// Lets go of held output before `offset`, and answers with the phase alone.
+    pub(crate) fn acknowledge_to(&self, offset: u64) -> Result<ExecState, Refusal> {
+        if !self.output.borrow_mut().acknowledge_to(offset) {
+            let detail = "the exec does not hold its output";
+            return Err(Refusal::new(Slug::MalformedRequest, detail));
+        }
+        self.room_made.notify_one();
+        Ok(ExecState {
+            exec_id: self.id.clone(),
+            phase: self.phase(),
+            outcome: None,
+        })
+    }
+
+    /// Sends one signal as far as the start asked for. `false` when there was nobody.
+    pub(crate) async fn signal(&self, signal: Signal) -> bool {
+        match self.started().await {
+            Ok(family) => signal_once(&family, self.terms.scope, signal),
+            Err(_) => false,
+        }
     }
 
     fn outcome(&self) -> Option<Outcome> {

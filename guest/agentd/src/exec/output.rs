@@ -76,6 +76,8 @@ pub(crate) struct Output {
     captures: [Capture; 2],
     readers: Vec<Option<Reader>>,
     hold: Option<Hold>,
+    /// Up to where the output was acknowledged, if it is held until it is.
+    acknowledged: Option<u64>,
     exit: Option<ExitEvent>,
 }
 
@@ -88,7 +90,28 @@ impl Output {
             captures: Default::default(),
             readers: Vec::new(),
             hold: None,
+            acknowledged: None,
             exit: None,
+        }
+    }
+
+    /// Output that is held until it is acknowledged, up to `hold_bytes` of it. Nothing is captured.
+    pub(crate) fn held(hold_bytes: usize) -> Self {
+        Self {
+            acknowledged: Some(0),
+            ..Self::new(hold_bytes, 0)
+        }
+    }
+
+    /// Takes note that bytes before `offset` are safe elsewhere. `false` when nothing is held.
+    pub(crate) fn acknowledge_to(&mut self, offset: u64) -> bool {
+        let end = self.ring.end();
+        match &mut self.acknowledged {
+            Some(acknowledged) => {
+                *acknowledged = offset.min(end).max(*acknowledged);
+                true
+            }
+            None => false,
         }
     }
 
@@ -143,9 +166,12 @@ impl Output {
         [text(stdout), text(stderr)]
     }
 
-    /// Forgets the captures.
+    /// Forgets the captures, and held output with them.
     pub(crate) fn release_captures(&mut self) {
         self.captures = Default::default();
+        if self.acknowledged.is_some() {
+            self.ring.forget();
+        }
     }
 
     /// Keeps what the attached readers have still to get when they go, until as many have come or
@@ -236,14 +262,14 @@ impl Output {
         }
     }
 
-    /// The first byte that an attached reader may still ask for.
+    /// The first byte that an attached reader may still ask for, or that is held until it is acknowledged.
     fn floor(&self) -> Option<u64> {
         let cursors = self.readers.iter().flatten().map(|reader| reader.cursor);
         // A reader ahead of the end waits for bytes to come, and holds none.
         let cursors = cursors.map(|cursor| cursor.min(self.ring.end()));
         let asked_for = cursors.map(|cursor| cursor.saturating_sub(self.on_their_way_bytes));
         let held = self.hold.map(|hold| hold.floor);
-        let floor = asked_for.chain(held).min();
+        let floor = asked_for.chain(held).chain(self.acknowledged).min();
         floor.map(|floor| floor.max(self.ring.start()))
     }
 
@@ -290,6 +316,25 @@ mod tests {
         output.push(OutputStream::Stdout, b"123");
         output.detach(key);
         assert_eq!(output.room(), usize::MAX);
+    }
+
+    #[test]
+    fn held_output_waits_for_its_acknowledgement_whoever_reads_it() {
+        let mut output = Output::held(RING_BYTES);
+        let key = output.attach(0);
+        output.push(OutputStream::Stdout, b"123456");
+        assert_eq!(taken(&mut output, key), b"123456");
+        output.detach(key);
+        assert_eq!(output.room(), 2, "it was read and not acknowledged");
+        assert!(output.acknowledge_to(4));
+        assert_eq!(output.room(), 6);
+        assert!(output.acknowledge_to(1), "a late one changes nothing");
+        let key = output.attach(4);
+        assert_eq!(taken(&mut output, key), b"56");
+        output.release_captures();
+        let key = output.attach(4);
+        let event = output.next_event(key, 9, Waker::noop());
+        assert!(matches!(event, NextEvent::Gap(_)), "{event:?}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use agentd_protocol::ExecId;
 use agentd_protocol::Procs;
 use agentd_protocol::Slug;
 use agentd_protocol::StartRequest;
+use agentd_protocol::limits::HOLD_BYTES_MAX;
 use tokio::time::Instant;
 
 use super::Exec;
@@ -81,7 +82,13 @@ impl Registry {
             usize::try_from(most).unwrap_or(usize::MAX)
         });
         let output_max = settings.output_bytes_max.min(output_max);
-        let output = Output::new(settings.stream_buffer_bytes, output_max);
+        let output = match request.x.as_ref().and_then(|x| x.hold_bytes) {
+            Some(bytes) => {
+                let bytes = bytes.clamp(1, HOLD_BYTES_MAX);
+                Output::held(usize::try_from(bytes).unwrap_or(usize::MAX))
+            }
+            None => Output::new(settings.stream_buffer_bytes, output_max),
+        };
         let number = self.begun.get();
         self.begun.set(number + 1);
         let mut exec = Exec::new(request.exec_id.clone(), number, terms, output);

@@ -135,6 +135,13 @@ impl Ring {
         })
     }
 
+    /// Forgets every byte. For a ring whose bytes were taken and are never asked for again.
+    pub(crate) fn forget(&mut self) {
+        self.start = self.end;
+        self.buffer = Vec::new();
+        self.segments = VecDeque::new();
+    }
+
     /// Gives back what is not in use. For a ring that gets no more bytes.
     pub(crate) fn shrink(&mut self) {
         let held = usize_from(self.end - self.start);

@@ -342,14 +342,17 @@ pub(super) const ROUTES: &[Route] = &[
             "ExecState",
         )
     },
-    exec(
-        Verb::Post,
-        "/v1/exec/{id}/kill",
-        Action::Exec(ExecVerb::Kill),
-        "ends the process group and answers when it is gone",
-        &[OK, UNKNOWN],
-        "KillState",
-    ),
+    Route {
+        query: Some("KillQuery"),
+        ..exec(
+            Verb::Post,
+            "/v1/exec/{id}/kill",
+            Action::Exec(ExecVerb::Kill),
+            "ends the process group and answers when it is gone",
+            &[OK, UNKNOWN],
+            "KillState",
+        )
+    },
     Route {
         query: Some("FileReadQuery"),
         response: Content::Media("application/octet-stream"),

@@ -1,6 +1,7 @@
 //! The exec routes.
 
 use std::rc::Rc;
+use std::str::FromStr;
 
 use agentd_protocol::ExecId;
 use agentd_protocol::KillState;
@@ -13,12 +14,15 @@ use agentd_protocol::StartedState;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::StdinState;
 use agentd_protocol::TerminalSize;
+use agentd_protocol::paths::ACK_OFFSET;
 use agentd_protocol::paths::ACK_WITHOUT_OUTCOME;
 use agentd_protocol::paths::ExecVerb;
+use agentd_protocol::paths::KILL_SIGNAL;
 use agentd_protocol::paths::decode_segment;
 use hyper::Request;
 use hyper::StatusCode;
 use hyper::body::Incoming;
+use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
 use crate::app::App;
@@ -101,6 +105,10 @@ async fn answer_one(
         ExecVerb::Poll | ExecVerb::Stream | ExecVerb::Stdin => {
             respond::json(StatusCode::OK, &exec.state())
         }
+        ExecVerb::Ack if has(query, ACK_OFFSET) => {
+            let offset = number(query, ACK_OFFSET)?.unwrap_or_default();
+            respond::json(StatusCode::OK, &exec.acknowledge_to(offset)?)
+        }
         ExecVerb::Ack => {
             let bare =
                 query.is_some_and(|query| query.split('&').any(|q| q == ACK_WITHOUT_OUTCOME));
@@ -112,7 +120,10 @@ async fn answer_one(
             respond::json(StatusCode::OK, &exec.acknowledge(answer)?)
         }
         ExecVerb::Kill => {
-            let killed = exec.kill().await;
+            let killed = match signal(query)? {
+                Some(signal) => exec.signal(signal).await,
+                None => exec.kill().await,
+            };
             respond::json(
                 StatusCode::OK,
                 &KillState {
@@ -229,19 +240,46 @@ pub(crate) fn parse_start(bytes: &[u8]) -> Result<StartRequest, Refusal> {
 
 /// The offset that a stream is asked for from; without one, from the start.
 fn offset(query: Option<&str>) -> Result<u64, Refusal> {
-    let pairs = query.unwrap_or_default().split('&');
-    let mut given = pairs.filter_map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (name == "offset").then_some(value)
-    });
+    Ok(number(query, "offset")?.unwrap_or_default())
+}
+
+/// The signal that a kill names, if it names one.
+fn signal(query: Option<&str>) -> Result<Option<Signal>, Refusal> {
+    let mut given = values(query, KILL_SIGNAL);
+    let Some(name) = given.next() else {
+        return Ok(None);
+    };
+    let signal = Signal::from_str(&format!("SIG{name}")).ok();
+    let signal = signal.filter(|_| given.next().is_none());
+    let wrong = || malformed(format!("`{KILL_SIGNAL}` is not one signal's name"));
+    signal.map(Some).ok_or_else(wrong)
+}
+
+/// A non-negative integer of a query.
+fn number(query: Option<&str>, name: &str) -> Result<Option<u64>, Refusal> {
+    let mut given = values(query, name);
     let Some(value) = given.next() else {
-        return Ok(0);
+        return Ok(None);
     };
     let value = decode_segment(value).filter(|_| given.next().is_none());
-    value
+    let number = value
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| malformed("`offset` is not one non-negative integer"))
+        .and_then(|text| text.parse().ok());
+    let wrong = || malformed(format!("`{name}` is not one non-negative integer"));
+    number.map(Some).ok_or_else(wrong)
+}
+
+fn has(query: Option<&str>, name: &str) -> bool {
+    values(query, name).next().is_some()
+}
+
+/// What a query says under a name, as it stands there.
+fn values<'a>(query: Option<&'a str>, name: &'a str) -> impl Iterator<Item = &'a str> {
+    let pairs = query.unwrap_or_default().split('&');
+    pairs.filter_map(move |pair| {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (key == name).then_some(value)
+    })
 }
 
 pub(super) fn malformed(detail: impl Into<String>) -> Refusal {
@@ -266,6 +304,20 @@ mod tests {
             "offset=1&offset=2",
         ] {
             assert!(offset(Some(bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_signal_is_one_name() {
+        assert_eq!(signal(Some("a=b")), Ok(None));
+        assert_eq!(signal(Some("x_signal=INT")), Ok(Some(Signal::SIGINT)));
+        for bad in [
+            "x_signal=",
+            "x_signal=9",
+            "x_signal=SIGINT",
+            "x_signal=INT&x_signal=INT",
+        ] {
+            assert!(signal(Some(bad)).is_err(), "{bad}");
         }
     }
 

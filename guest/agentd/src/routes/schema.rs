@@ -255,6 +255,7 @@ mod tests {
             scope: Some(wire::KillScope::Tree),
             confine: Some(Box::new(whole_policy())),
             terminal: Some(wire::TerminalSize { cols: 1, rows: 1 }),
+            hold_bytes: Some(1),
         });
         let x = start.x.as_ref().unwrap();
         check("ExecPolicy", &x.confine);

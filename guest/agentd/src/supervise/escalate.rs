@@ -55,6 +55,13 @@ pub(crate) async fn escalate(family: &Family, scope: KillScope, grace: Duration)
     true
 }
 
+/// Sends one signal to whoever lives now. `false` when there was nobody.
+pub(crate) fn signal_once(family: &Family, scope: KillScope, signal: Signal) -> bool {
+    let live = family.live(scope);
+    signal_all(family, scope, &live, signal);
+    !live.is_empty()
+}
+
 fn signal_all(family: &Family, scope: KillScope, live: &[Process], signal: Signal) {
     if live.iter().any(|process| process.group == family.leader()) {
         // At once and together: no member can fork itself out of a signal to its group.

@@ -14,6 +14,7 @@ mod terminal;
 
 pub(crate) use channel::Channel;
 pub(crate) use escalate::escalate;
+pub(crate) use escalate::signal_once;
 pub(crate) use family::Family;
 pub(crate) use poweroff::power_off_after;
 pub(crate) use process_table::ProcessTable;
