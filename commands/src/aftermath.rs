@@ -11,6 +11,7 @@ use fluxvm_eventstore::RecordedEvent;
 use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
 use fluxvm_projections::ExecCompleted;
+use fluxvm_projections::Job;
 use fluxvm_projections::KeyState;
 use fluxvm_projections::OutputRecord;
 use fluxvm_projections::Session;
@@ -35,9 +36,10 @@ const READ_PAGE: usize = 1_024;
 
 /// What tells that a request did something. Of those that are rolled back it is the outcome. A fork's
 /// comes before what is recorded of its children.
-const EFFECTS: [&str; 8] = [
+const EFFECTS: [&str; 9] = [
     "session.create",
     "exec.started",
+    "job.start",
     "checkpoint",
     "restore",
     "fork",
@@ -63,6 +65,8 @@ pub enum Done {
     Branched(Box<ForkAnswer>),
     /// It went to another point of the ring.
     Moved(Box<RewindAnswer>),
+    /// It started this job, which is given as it is now.
+    Started(Box<Job>),
 }
 
 /// What a request is known to have done.
@@ -109,6 +113,10 @@ pub(crate) async fn of(
     let session = inner.book.session(caller, id)?;
     if effect.header.kind.as_str() == "session.create" {
         return Ok(Aftermath::Done(Done::Created(Box::new(session))));
+    }
+    if effect.header.kind.as_str() == "job.start" {
+        let outcome = outcome(inner, effect).await?;
+        return of_job(inner, id, effect, outcome.as_deref());
     }
     if effect.header.kind.as_str() != "exec.started" {
         return done(inner, caller, id, effect).map(Aftermath::Done);
@@ -164,6 +172,38 @@ fn done(
         }
         _ => Err(CommandError::Internal("an effect that is none".to_owned())),
     }
+}
+
+/// A job's request is done once the job runs, so that only one that never ran has failed.
+fn of_job(
+    inner: &Inner,
+    id: SessionId,
+    effect: &RecordedEvent,
+    outcome: Option<&RecordedEvent>,
+) -> Result<Aftermath, CommandError> {
+    let decode =
+        |event| Envelope::decode(event).map_err(|error| CommandError::Internal(error.to_string()));
+    if let Some(outcome) = outcome
+        && let Event::JobFailed(failed) = decode(outcome)?.event
+        && matches!(failed.code.as_str(), "interrupted" | "spawn_failed")
+    {
+        return Ok(Aftermath::Failed(CommandError::ExecFailed {
+            code: failed.code,
+            reason: failed.reason,
+        }));
+    }
+    let erased = || CommandError::ExecFailed {
+        code: "interrupted".to_owned(),
+        reason: "what the job came to is no longer recorded".to_owned(),
+    };
+    let job = match decode(effect)?.event {
+        Event::JobStarted(started) => inner.job(id, started.job).map_err(|_| erased()),
+        _ => Err(erased()),
+    };
+    Ok(match job {
+        Ok(job) => Aftermath::Done(Done::Started(Box::new(job))),
+        Err(error) => Aftermath::Failed(error),
+    })
 }
 
 /// The event that an intent led to.

@@ -110,6 +110,7 @@ pub(crate) async fn remove(inner: &Arc<Inner>, session: &Session) -> Result<(), 
     if waited.await.is_err() {
         tracing::warn!(session = %session.id, "commands of a removed sandbox are still open");
     }
+    inner.remove_spools(session.id).await;
     Ok(())
 }
 
@@ -139,16 +140,13 @@ fn decide(session: &Session, if_match: Option<u64>) -> Result<Entry, CommandErro
 async fn commands_ended(inner: &Arc<Inner>, id: SessionId) {
     let ledger = inner.book.ledger();
     let mut changes = ledger.subscribe(Filter::Stream(id.stream()), ledger.head().position);
-    let is_command = |kind: &OperationKind| {
-        matches!(
-            kind,
-            OperationKind::Exec { .. } | OperationKind::RewindPoint { .. }
-        )
-    };
     let open = || {
         let world = inner.book.world();
         let session = world.sessions.get(id);
-        session.is_some_and(|it| it.in_flight.iter().any(|open| is_command(&open.kind)))
+        let is_awaited = |kind: &OperationKind| {
+            kind.is_command() || matches!(kind, OperationKind::RewindPoint { .. })
+        };
+        session.is_some_and(|it| it.in_flight.iter().any(|open| is_awaited(&open.kind)))
     };
     while open() {
         if !matches!(changes.next().await, Some(Ok(_))) {

@@ -1,6 +1,7 @@
 //! The engine: everything that commands share, and its start and end.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -40,11 +41,15 @@ use crate::expiry;
 use crate::idempotency;
 use crate::idempotency::ClaimedKey;
 use crate::idempotency::KeyClaim;
+use crate::jobs::LiveJobs;
+use crate::jobs::SpoolFolder;
+use crate::jobs::StoreRoom;
 use crate::recovery;
 use crate::replay;
 use crate::request::CreateSession;
 use crate::request::Exec;
 use crate::request::Replay;
+use crate::request::StdinSource;
 use crate::sandboxes::Sandboxes;
 use crate::turns::Turns;
 
@@ -56,6 +61,8 @@ pub struct EngineOptions {
     pub backend: Arc<dyn Backend>,
     /// What tells the time.
     pub clock: Arc<dyn Clock>,
+    /// Where outputs of jobs are kept until their session ends.
+    pub jobs_dir: PathBuf,
 }
 
 /// Why an engine could not start.
@@ -92,6 +99,9 @@ pub(crate) struct Inner {
     pub(crate) sandboxes: Sandboxes,
     pub(crate) turns: Turns,
     pub(crate) output_memory: OutputMemory,
+    pub(crate) spools: SpoolFolder,
+    pub(crate) live_jobs: LiveJobs,
+    pub(crate) store_room: StoreRoom,
     /// How many events earlier daemons had recorded when this one started.
     pub(crate) inherited: Position,
     /// A session runs that the sweeper may not know of.
@@ -122,6 +132,9 @@ impl Engine {
             sandboxes: Sandboxes::default(),
             turns: Turns::default(),
             output_memory: OutputMemory::default(),
+            spools: SpoolFolder::new(options.jobs_dir),
+            live_jobs: LiveJobs::default(),
+            store_room: StoreRoom::default(),
             session_made: Notify::new(),
             stopping: watch::Sender::new(false),
         });
@@ -184,7 +197,8 @@ impl Engine {
         .await
     }
 
-    /// Runs a command in a session and answers when it ended.
+    /// Runs a command in a session and answers when it ended. It reads what `stdin` gives, and nothing
+    /// without.
     ///
     /// # Errors
     ///
@@ -196,9 +210,10 @@ impl Engine {
         caller: &Caller,
         id: SessionId,
         request: Exec,
+        stdin: Option<StdinSource>,
     ) -> Result<ExecAnswer, CommandError> {
         self.run(caller, move |inner, caller| async move {
-            exec::exec(&inner, &caller, id, request).await
+            exec::exec(&inner, &caller, id, request, stdin).await
         })
         .await
     }

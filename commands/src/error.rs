@@ -7,6 +7,7 @@ use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::BlobError;
 use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::SignError;
+use fluxvm_projections::JobId;
 use fluxvm_projections::SessionId;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::ReviveError;
@@ -51,6 +52,28 @@ pub enum CommandError {
         status: &'static str,
         /// What can still be done.
         message: String,
+    },
+    /// No such job in this session.
+    #[error("job {0} not found in this session")]
+    JobNotFound(JobId),
+    /// The job has ended, so that nothing can be done to it.
+    #[error("job {0} has ended")]
+    JobEnded(JobId),
+    /// The job's standard input takes nothing.
+    #[error("the standard input of job {job} is closed: {why}")]
+    StdinClosed {
+        /// The job.
+        job: JobId,
+        /// Since when, or why.
+        why: &'static str,
+    },
+    /// A job's kept output cannot be read.
+    #[error("the output of job {job} cannot be read: {source}")]
+    JobOutput {
+        /// The job.
+        job: JobId,
+        /// Why.
+        source: std::io::Error,
     },
     /// An operation that excludes this one is in flight.
     #[error("{operation} is in flight on session {session} since {since}; try again when it ended")]
@@ -243,6 +266,10 @@ impl CommandError {
             Self::Refused { code, .. } => code,
             Self::NotFound(_) => "session_not_found",
             Self::NotRunning { .. } => "session_not_running",
+            Self::JobNotFound(_) => "job_not_found",
+            Self::JobEnded(_) => "job_ended",
+            Self::StdinClosed { .. } => "stdin_closed",
+            Self::JobOutput { .. } => "content_unavailable",
             Self::Busy { .. } => "operation_in_flight",
             Self::CommandsRunning { .. } => "commands_running",
             Self::TagTaken(_) => "tag_taken",

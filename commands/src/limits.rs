@@ -121,3 +121,40 @@ pub const POLICY_HOST_BYTES_MAX: usize = 253;
 
 /// People who may have to agree to one command.
 pub const APPROVERS_MAX: u32 = 5;
+
+/// Jobs that may run in one session at once: each holds a connection to the guest for as long as it
+/// runs, and commands need theirs beside them.
+pub const JOBS_RUNNING_MAX: usize = 32;
+
+/// Bytes kept of each output stream of a job when the caller names no limit.
+pub const JOB_OUTPUT_BYTES_DEFAULT: u64 = 16 * 1024 * 1024;
+
+/// The most bytes of each output stream of a job that can be kept. A streamed command keeps as much, so
+/// that a reader that keeps up gets everything that it can.
+pub const JOB_OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Bytes of a job's output that the guest holds until they are on the host's disk: while no daemon runs,
+/// a job can write that much before it waits.
+pub const JOB_HOLD_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Bytes that reach the host's disk between two acknowledgements: few enough that the job never waits for
+/// one, and many enough that they cost nothing.
+pub const JOB_ACKNOWLEDGE_BYTES: u64 = JOB_HOLD_BYTES / 4;
+
+/// Bytes of output that are written to the host's disk at once.
+pub const JOB_BATCH_BYTES: usize = 512 * 1024;
+
+/// Bytes of one write to a job's standard input.
+pub const JOB_STDIN_BYTES_MAX: usize = 48 * 1024;
+
+/// The longest that a request waits for a job's output, in milliseconds.
+pub const JOB_WAIT_MS_MAX: u64 = 25_000;
+
+/// Bytes of one portion of a command's standard input on its way to the guest.
+pub const EXEC_STDIN_PORTION_BYTES: usize = 512 * 1024;
+
+/// How long the rest of a standard input that its command did not want is read and thrown away, so that
+/// the client gets the answer and not a broken connection.
+pub const EXEC_STDIN_DISCARD_TIME: Duration = Duration::from_secs(10);
+
+const _: () = assert!(JOBS_RUNNING_MAX + EXECS_RUNNING_MAX <= 96);

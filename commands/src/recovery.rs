@@ -32,7 +32,7 @@ use crate::engine::StartError;
 use crate::engine::system;
 use crate::error::CommandError;
 use crate::exec;
-use crate::exec::Attach;
+use crate::jobs;
 use crate::snapshots;
 
 /// Sandboxes that are looked at side by side: each needs a connection and a few files.
@@ -95,6 +95,7 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
     report.snapshots_removed = snapshots::sweep(inner)
         .await
         .map_err(StartError::Snapshots)?;
+    remove_spools(inner).await;
     release_keys(inner, &caller).await?;
     report.adopted.sort_unstable();
     report.gone.sort_unstable();
@@ -244,6 +245,11 @@ async fn take_up(
     inner.sandboxes.insert(session.id, Arc::clone(&sandbox));
     inner.watch_exit(session.id, Arc::clone(&sandbox));
     for operation in &session.in_flight {
+        if let Some(job) = jobs::resume(inner, session, operation) {
+            report.commands_resumed += 1;
+            jobs::take_up(inner, caller, job, &sandbox);
+            continue;
+        }
         let Some(running) = exec::resume(session, operation) else {
             interrupt(inner, caller, session, operation).await?;
             report.interrupted += 1;
@@ -253,7 +259,7 @@ async fn take_up(
         let (inner, caller) = (Arc::clone(inner), caller.clone());
         let sandbox = Arc::clone(&sandbox);
         tokio::spawn(async move {
-            let done = exec::finish(&inner, &caller, &running, &sandbox, Attach::Resume).await;
+            let done = exec::resume_to_end(&inner, &caller, &running, &sandbox).await;
             if let Err(error) = done {
                 tracing::warn!(session = %running.session, %error, "a command was not taken up");
             }
@@ -278,6 +284,10 @@ async fn close_commands(
             continue;
         }
         closed += 1;
+        if let Some(job) = jobs::resume(inner, session, operation) {
+            jobs::close(inner, caller, &job, reason).await?;
+            continue;
+        }
         match exec::resume(session, operation) {
             None => interrupt(inner, caller, session, operation).await?,
             Some(running) => {
@@ -319,6 +329,20 @@ async fn remove_sandbox(inner: &Arc<Inner>, session: &Session) -> Result<(), Com
     let removed = inner.backend.remove(&id).await;
     removed.map_err(|error| CommandError::RemoveFailed(error.to_string()))?;
     Ok(())
+}
+
+/// Removes the kept outputs of jobs whose session ended.
+async fn remove_spools(inner: &Arc<Inner>) {
+    for id in inner.spools.sessions() {
+        let owned = {
+            let world = inner.book.world();
+            let session = world.sessions.get(id);
+            session.is_some_and(|session| !session.ended())
+        };
+        if !owned {
+            inner.remove_spools(id).await;
+        }
+    }
 }
 
 async fn remove_orphan(inner: &Arc<Inner>, id: &fluxvm_vmm::SandboxId) {

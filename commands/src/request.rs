@@ -1,11 +1,16 @@
 //! What can be asked for, as the server hands it over: shapes are checked, meaning is not.
 
+use std::io;
+use std::pin::Pin;
+
+use bytes::Bytes;
 use chrono::DateTime;
 use chrono::Utc;
 use fluxvm_projections::IdentityMode;
 use fluxvm_projections::Recording;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::Trigger;
+use futures_util::Stream;
 
 /// A session to be made.
 #[derive(Clone, Debug, Default)]
@@ -144,6 +149,33 @@ pub struct Exec {
     /// Its time limit, in milliseconds.
     pub timeout_ms: Option<u64>,
 }
+
+/// A job to be started.
+#[derive(Clone, Debug)]
+pub struct StartJob {
+    /// The shell line.
+    pub command: String,
+    /// Its standard input can be written to.
+    pub stdin: bool,
+    /// Bytes of each output stream that are kept.
+    pub max_output_bytes: Option<u64>,
+    /// Its time limit, in milliseconds; none when `None`.
+    pub timeout_ms: Option<u64>,
+}
+
+/// Bytes for a job's standard input.
+#[derive(Clone, Debug)]
+pub struct JobInput {
+    /// Where the bytes stand in the request, for an error about them.
+    pub field: &'static str,
+    /// The bytes.
+    pub bytes: Bytes,
+    /// Close it after them.
+    pub close: bool,
+}
+
+/// What a command reads: bytes as they come. An error among them means that they broke off.
+pub type StdinSource = Pin<Box<dyn Stream<Item = io::Result<Bytes>> + Send>>;
 
 /// Commands to be run again.
 #[derive(Clone, Debug)]

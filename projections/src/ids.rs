@@ -51,6 +51,11 @@ uuid_id! {
     ExecId
 }
 
+uuid_id! {
+    /// A job: a command that outlives its request. The guest knows it by the same id.
+    JobId
+}
+
 impl SessionId {
     /// The ledger stream that holds this session's events: `session/<uuid>`.
     #[must_use]

@@ -13,7 +13,11 @@ use crate::checkpoints::Checkpoints;
 use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::event::exec::ExecStarted;
+use crate::event::exec::is_false;
+use crate::event::exec::is_zero;
 use crate::event::fork::Origin;
+use crate::event::is_intent;
+use crate::event::jobs::JobStarted;
 use crate::event::ledger::SessionRedacted;
 use crate::event::rewind::Trigger;
 use crate::event::session::Capabilities;
@@ -23,6 +27,7 @@ use crate::event::session::RuntimeRecord;
 use crate::event::session::SessionCreateStarted;
 use crate::event::session::WorkspaceRecord;
 use crate::ids::ExecId;
+use crate::ids::JobId;
 use crate::ids::SandboxId;
 use crate::ids::SessionId;
 use crate::ids::SnapshotId;
@@ -126,6 +131,9 @@ pub struct Usage {
     pub execs: u64,
     /// Their summed time, in milliseconds.
     pub exec_ms: u64,
+    /// Jobs that were started. Left out where there was none, so that older states keep their digests.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub jobs: u64,
 }
 
 /// An intent whose outcome is not known yet.
@@ -155,7 +163,21 @@ pub enum OperationKind {
         command: String,
         /// Its time limit, in milliseconds.
         timeout_ms: u64,
+        /// It is given something to read.
+        #[serde(default, skip_serializing_if = "is_false")]
+        stdin: bool,
     },
+    /// A job runs.
+    Job {
+        /// Which.
+        job: JobId,
+        /// The shell line.
+        command: String,
+    },
+    /// Bytes go into a job's standard input.
+    JobStdin,
+    /// A signal goes to a job.
+    JobKill,
     /// Commands of another session are run again here.
     Replay,
     /// The session is being deleted.
@@ -236,6 +258,9 @@ impl OperationKind {
         match self {
             Self::Create => "session.create",
             Self::Exec { .. } => "exec",
+            Self::Job { .. } => "job",
+            Self::JobStdin => "job.stdin",
+            Self::JobKill => "job.kill",
             Self::Replay => "replay",
             Self::Delete => "session.delete",
             Self::Checkpoint { .. } => "checkpoint",
@@ -247,6 +272,12 @@ impl OperationKind {
             Self::Redo { .. } => "rewind.redo",
             Self::Erased => "erased",
         }
+    }
+
+    /// Whether it is a command of the user's, or a job.
+    #[must_use]
+    pub fn is_command(&self) -> bool {
+        matches!(self, Self::Exec { .. } | Self::Job { .. })
     }
 
     /// Whether it holds the lifecycle slot, so that nothing else may start.
@@ -381,6 +412,17 @@ impl Session {
             exec_id: started.exec_id,
             command: started.command.clone(),
             timeout_ms: started.timeout_ms,
+            stdin: started.stdin,
+        };
+        self.open(envelope, kind);
+    }
+
+    fn start_job(&mut self, envelope: &Envelope, started: &JobStarted) {
+        self.usage.jobs += 1;
+        self.rewind.something_new();
+        let kind = OperationKind::Job {
+            job: started.job,
+            command: started.command.clone(),
         };
         self.open(envelope, kind);
     }
@@ -410,6 +452,9 @@ impl Session {
                 self.close(envelope);
                 self.usage.exec_ms += completed.duration_ms;
             }
+            Event::JobStarted(started) => self.start_job(envelope, started),
+            Event::JobStdinStarted(_) => self.open(envelope, OperationKind::JobStdin),
+            Event::JobKillStarted(_) => self.open(envelope, OperationKind::JobKill),
             Event::ReplayStarted(_) => self.open(envelope, OperationKind::Replay),
             Event::SessionDeleteStarted(_) => self.open(envelope, OperationKind::Delete),
             Event::SessionDeleted(_) => {
@@ -427,7 +472,12 @@ impl Session {
                 self.interrupted_resolution
                     .clone_from(&interrupted.resolution);
             }
-            Event::ExecFailed(_) | Event::ReplayCompleted(_) => {
+            Event::ExecFailed(_)
+            | Event::ReplayCompleted(_)
+            | Event::JobExited(_)
+            | Event::JobFailed(_)
+            | Event::JobStdinWritten(_)
+            | Event::JobKilled(_) => {
                 self.close(envelope);
             }
             Event::SessionRedacted(redacted) => self.redacted(redacted),
@@ -449,11 +499,18 @@ impl Session {
     /// An erased payload leaves its links: an outcome still closes its intent, and an erased intent is
     /// still one.
     fn apply_redacted(&mut self, envelope: &Envelope) {
-        if envelope.kind == "exec.started" {
-            self.usage.execs += 1;
-            self.rewind.something_new();
+        match envelope.kind.as_str() {
+            "exec.started" => {
+                self.usage.execs += 1;
+                self.rewind.something_new();
+            }
+            "job.start" => {
+                self.usage.jobs += 1;
+                self.rewind.something_new();
+            }
+            _ => {}
         }
-        if envelope.kind.ends_with(".started") {
+        if is_intent(&envelope.kind) {
             self.open(envelope, OperationKind::Erased);
         } else {
             self.close(envelope);

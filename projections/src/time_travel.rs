@@ -101,7 +101,9 @@ impl Session {
             .iter()
             .find(|operation| Some(operation.seq) == started.before);
         let command = match before.map(|operation| &operation.kind) {
-            Some(OperationKind::Exec { command, .. }) => Some(command.clone()),
+            Some(OperationKind::Exec { command, .. } | OperationKind::Job { command, .. }) => {
+                Some(command.clone())
+            }
             _ => started.label.clone(),
         };
         let kind = OperationKind::RewindPoint {

@@ -11,6 +11,7 @@ use crate::envelope::DecodeError;
 use crate::envelope::Envelope;
 use crate::holds::Holds;
 use crate::idempotency::Idempotency;
+use crate::jobs::Jobs;
 use crate::sessions::Sessions;
 
 /// Every projection, fed by one pass over the ledger.
@@ -25,6 +26,9 @@ pub struct World {
     /// Holds. Left out where there never was one, so that older states keep their digests.
     #[serde(default, skip_serializing_if = "Holds::is_untouched")]
     pub holds: Holds,
+    /// Jobs. Left out where there is none, for the same reason.
+    #[serde(default, skip_serializing_if = "Jobs::is_empty")]
+    pub jobs: Jobs,
 }
 
 /// A digest of a [`World`]: equal exactly when the states are.
@@ -42,6 +46,7 @@ impl World {
         self.sessions.apply(&envelope);
         self.idempotency.apply(&envelope);
         self.holds.apply(&envelope);
+        self.jobs.apply(&envelope);
         self.position = envelope.seq.position();
         Ok(())
     }

@@ -164,6 +164,7 @@ fn started() -> Event {
         exec_id: EXEC,
         command: "true".into(),
         timeout_ms: 30_000,
+        stdin: false,
     })
 }
 
@@ -177,6 +178,8 @@ fn completed(op: u64) -> Event {
         timed_out: false,
         duration_ms: 12,
         timeout_ms: 30_000,
+        stdin_bytes: None,
+        stdin_cut: false,
         stdout: OutputRecord::default(),
         stderr: OutputRecord::default(),
         gap_bytes: 0,

@@ -312,8 +312,24 @@ impl Api {
             .iter()
             .map(|last| ("last-event-id", last.as_str()))
             .collect();
+        self.event_stream("GET", &path, &headers, &[])
+    }
+
+    /// A stream of events at any path, of a request that must be answered with one.
+    ///
+    /// # Panics
+    ///
+    /// When it is not.
+    #[must_use]
+    pub fn event_stream(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> EventStream {
         let response = self
-            .response("GET", &path, &headers, &[])
+            .response(method, path, headers, body)
             .expect("an event stream");
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -341,7 +357,8 @@ impl Api {
         for (name, value) in headers {
             builder = builder.header(*name, *value);
         }
-        if !body.is_empty() {
+        let is_typed = headers.iter().any(|(name, _)| *name == "content-type");
+        if !body.is_empty() && !is_typed {
             builder = builder.header("content-type", "application/json");
         }
         let request = builder.body(body).expect("a request");

@@ -14,8 +14,10 @@ use crate::wait::PATIENCE;
 /// One frame of the stream.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Frame {
-    /// `id:`, which is the event's ledger number.
+    /// `id:`, where it is an event's ledger number.
     pub id: Option<u64>,
+    /// `id:`, as it came.
+    pub place: Option<String>,
     /// `event:`.
     pub event: String,
     /// `data:`.
@@ -110,7 +112,7 @@ impl EventStream {
 
 /// Reads one frame. A broken connection is the end, as it is for a client.
 fn next_frame(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<Frame> {
-    let (mut id, mut event, mut data) = (None, String::new(), String::new());
+    let (mut place, mut event, mut data) = (None, String::new(), String::new());
     loop {
         let line = lines.next()?.ok()?;
         if line.is_empty() {
@@ -118,12 +120,18 @@ fn next_frame(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Opti
                 continue;
             }
             let data = serde_json::from_str(&data).expect("data is JSON");
-            return Some(Frame { id, event, data });
+            let id = place.as_ref().and_then(|place: &String| place.parse().ok());
+            return Some(Frame {
+                id,
+                place,
+                event,
+                data,
+            });
         }
         let (field, value) = line.split_once(':').unwrap_or((&line, ""));
         let value = value.strip_prefix(' ').unwrap_or(value);
         match field {
-            "id" => id = Some(value.parse().expect("an id is a ledger number")),
+            "id" => place = Some(value.to_owned()),
             "event" => value.clone_into(&mut event),
             "data" => data.push_str(value),
             _ => {}

@@ -11,6 +11,7 @@ use fluxvm_commands::Caller;
 use fluxvm_commands::Engine;
 use fluxvm_eventstore::Actor;
 use fluxvm_eventstore::CorrelationId;
+use fluxvm_projections::JobId;
 use fluxvm_projections::SessionId;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
@@ -22,6 +23,7 @@ use crate::config::Role;
 use crate::lifecycle::Lifecycle;
 use crate::lifecycle::Stage;
 use crate::limits::EXPORTS_MAX;
+use crate::limits::JOB_STREAMS_MAX;
 use crate::limits::STREAMS_MAX;
 use crate::metrics::Metrics;
 use crate::query::read_position;
@@ -38,6 +40,7 @@ struct Shared {
     metrics: Metrics,
     metrics_are_public: bool,
     streams: Arc<Semaphore>,
+    job_streams: Arc<Semaphore>,
     exports: Arc<Semaphore>,
 }
 
@@ -51,6 +54,7 @@ impl App {
             metrics,
             metrics_are_public,
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            job_streams: Arc::new(Semaphore::new(JOB_STREAMS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         }))
     }
@@ -90,6 +94,12 @@ impl App {
     pub(crate) fn stream_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         let permit = Arc::clone(&self.0.streams).try_acquire_owned();
         permit.map_err(|_| ApiError::too_many("event streams", STREAMS_MAX))
+    }
+
+    /// Room for one more stream of a job.
+    pub(crate) fn job_stream_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        let permit = Arc::clone(&self.0.job_streams).try_acquire_owned();
+        permit.map_err(|_| ApiError::too_many("job streams", JOB_STREAMS_MAX))
     }
 
     /// How many event streams there are.
@@ -201,13 +211,36 @@ impl FromRequestParts<App> for SessionPath {
         let text = path
             .map_err(|_| ApiError::route_not_found(parts.uri.path()))?
             .0;
-        // One spelling per session, so that a path can stand for it: in idempotency keys, in audits.
-        let id = Uuid::try_parse(&text)
-            .ok()
-            .filter(|id| id.hyphenated().to_string() == text);
-        id.map(|id| Self(SessionId(id)))
-            .ok_or_else(|| ApiError::no_such_session(&text))
+        session_id(&text).map(Self)
     }
+}
+
+/// The session and the job of a path. What is no id names no job.
+pub(crate) struct JobPath(pub(crate) SessionId, pub(crate) JobId);
+
+impl FromRequestParts<App> for JobPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, app).await;
+        let (session, job) = path
+            .map_err(|_| ApiError::route_not_found(parts.uri.path()))?
+            .0;
+        let session = session_id(&session)?;
+        let id = plain_uuid(&job).ok_or_else(|| ApiError::no_such_job(&job))?;
+        Ok(Self(session, JobId(id)))
+    }
+}
+
+fn session_id(text: &str) -> Result<SessionId, ApiError> {
+    let id = plain_uuid(text).ok_or_else(|| ApiError::no_such_session(text))?;
+    Ok(SessionId(id))
+}
+
+/// One spelling per id, so that a path can stand for what it names: in idempotency keys, in audits.
+fn plain_uuid(text: &str) -> Option<Uuid> {
+    let id = Uuid::try_parse(text).ok();
+    id.filter(|id| id.hyphenated().to_string() == text)
 }
 
 /// The event of a path.

@@ -4,9 +4,14 @@
 //! the answer away. So a body goes into a [`BodySlot`] at the edge; whoever wants it takes it out, and
 //! what nobody wanted is read and thrown away, within limits, before the answer goes out.
 
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -14,6 +19,8 @@ use axum::http::HeaderMap;
 use axum::http::header;
 use bytes::Bytes;
 use bytes::BytesMut;
+use futures_util::Stream;
+use futures_util::stream;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
 
@@ -55,13 +62,19 @@ impl BodySlot {
 
     /// The whole body.
     pub(crate) async fn read(&self) -> Result<Bytes, ApiError> {
+        self.read_up_to(BODY_BYTES_MAX).await
+    }
+
+    /// The whole body, if it is no longer than that.
+    pub(crate) async fn read_up_to(&self, bytes_max: usize) -> Result<Bytes, ApiError> {
         let Some(mut body) = self.take() else {
             return Ok(Bytes::new());
         };
-        let over = || ApiError::body_too_large(BODY_BYTES_MAX);
+        let over = || ApiError::body_too_large(bytes_max);
         let declared = body.size_hint().lower();
-        if usize::try_from(declared).is_ok_and(|bytes| bytes <= BODY_BYTES_MAX) {
-            let read = tokio::time::timeout(BODY_READ_TIME_MAX, collect(&mut body)).await;
+        if usize::try_from(declared).is_ok_and(|bytes| bytes <= bytes_max) {
+            let read =
+                tokio::time::timeout(BODY_READ_TIME_MAX, collect(&mut body, bytes_max)).await;
             match read {
                 Ok(Ok(Some(bytes))) => return Ok(bytes),
                 Ok(Ok(None)) => {}
@@ -71,6 +84,35 @@ impl BodySlot {
         }
         self.put_back(body);
         Err(over())
+    }
+
+    /// The body as it comes. What is not taken stays for [`Self::drain`].
+    pub(crate) fn stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        stream::poll_fn(move |context| self.poll_bytes(context))
+    }
+
+    fn poll_bytes(&self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
+        let mut slot = self.body.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let Some(body) = slot.as_mut() else {
+                return Poll::Ready(None);
+            };
+            match ready!(Pin::new(body).poll_frame(context)) {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Poll::Ready(Some(Ok(data)));
+                    }
+                }
+                Some(Err(error)) => {
+                    *slot = None;
+                    return Poll::Ready(Some(Err(io::Error::other(error))));
+                }
+                None => {
+                    *slot = None;
+                    return Poll::Ready(None);
+                }
+            }
+        }
     }
 
     /// Reads and throws away what nobody wanted.
@@ -95,14 +137,14 @@ impl BodySlot {
 }
 
 /// Collects a body; `None` when it goes over the limit.
-async fn collect(body: &mut Body) -> Result<Option<Bytes>, String> {
+async fn collect(body: &mut Body, bytes_max: usize) -> Result<Option<Bytes>, String> {
     let mut kept = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| format!("the body broke off: {error}"))?;
         let Some(data) = frame.data_ref() else {
             continue;
         };
-        if kept.len() + data.len() > BODY_BYTES_MAX {
+        if kept.len() + data.len() > bytes_max {
             return Ok(None);
         }
         kept.extend_from_slice(data);

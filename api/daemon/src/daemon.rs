@@ -223,6 +223,7 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         ledger,
         backend: Arc::new(backend),
         clock: Arc::new(SystemClock),
+        jobs_dir: root.join("jobs"),
     };
     Ok(Engine::start(options).await?)
 }

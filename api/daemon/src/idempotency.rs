@@ -20,6 +20,7 @@ use fluxvm_projections::SessionId;
 use serde::Serialize;
 
 use crate::exec_body::ExecBody;
+use crate::job_view;
 use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
 use crate::limits::IDEMPOTENCY_KEY_BYTES_MAX;
 use crate::session_view;
@@ -83,6 +84,8 @@ fn is_valid(key: &HeaderValue) -> bool {
 pub(crate) enum Reply {
     /// A session that was made, as JSON.
     Created(SessionId, Bytes),
+    /// A job that was started, as JSON.
+    Job(Bytes),
     /// A command's outcome.
     Exec(Box<ExecBody>),
     /// What else was done, as JSON, with the session's revision since.
@@ -97,6 +100,7 @@ impl Reply {
                 let body = session_view::to_json(&session);
                 Ok(Self::Created(session.id, body))
             }
+            Done::Started(job) => Ok(Self::Job(job_view::to_json(&job))),
             Done::Ran(answer) => Ok(Self::Exec(Box::new(ExecBody::of(*answer)))),
             Done::Checkpointed(answer) => {
                 let view = time_travel_view::checkpointed(&answer);
@@ -132,6 +136,7 @@ impl Reply {
             Self::Created(id, body) => {
                 status::located(status::answer(Success::Created, JSON, body.into()), id)
             }
+            Self::Job(body) => status::answer(Success::Created, JSON, body.into()),
             Self::Exec(body) => status::answer(Success::Done, JSON, body.into_body()),
             Self::Json(success, body, revision) => {
                 let answer = status::answer(success, JSON, body.into());
@@ -149,7 +154,7 @@ impl Reply {
     fn into_kept(self) -> Result<(Success, Bytes), ApiError> {
         let fits = |body: &Bytes| body.len() <= IDEMPOTENCY_ANSWER_BYTES_MAX;
         let (success, body) = match self {
-            Self::Created(_, body) => (Success::Created, body),
+            Self::Created(_, body) | Self::Job(body) => (Success::Created, body),
             Self::Json(success, body, _) => (success, body),
             Self::Exec(outcome) => {
                 let whole = outcome.to_bytes();

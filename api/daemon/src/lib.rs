@@ -19,6 +19,7 @@ mod edge;
 mod event_view;
 mod exec_body;
 mod idempotency;
+mod job_view;
 mod lifecycle;
 mod limits;
 mod logging;

@@ -36,6 +36,19 @@ pub(crate) const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// Live event streams at once.
 pub(crate) const STREAMS_MAX: usize = 64;
 
+/// Streams of jobs at once: each reads from the disk.
+pub(crate) const JOB_STREAMS_MAX: usize = 16;
+
+/// Bytes of one output stream of a job in one frame, and read from the disk at once.
+pub(crate) const JOB_FRAME_BYTES: usize = 128 * 1024;
+
+/// Bytes of each output stream of a job in one answer to a poll.
+pub(crate) const JOB_PAGE_BYTES: usize = 256 * 1024;
+
+/// The largest standard input of a command that comes with an `Idempotency-Key`, in bytes: it has to be
+/// digested whole before the command may start. Without a key there is no limit.
+pub(crate) const KEYED_STDIN_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// How long one event stream lasts. A client resumes with `Last-Event-ID` where it was.
 pub(crate) const STREAM_TIME_MAX: Duration = Duration::from_secs(3_600);
 

@@ -41,6 +41,12 @@ impl Parameters {
             .transpose()
     }
 
+    /// A non-negative whole number.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let read = |text: &String| read_number(text).ok_or_else(|| not_a_number(name));
+        self.0.get(name).map(read).transpose()
+    }
+
     /// A text.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
@@ -66,12 +72,19 @@ impl Parameters {
     }
 }
 
+/// A non-negative whole number, as a caller writes it.
+pub(crate) fn read_number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    Some(text).filter(|_| digits)?.parse().ok()
+}
+
+fn not_a_number(name: &str) -> ApiError {
+    ApiError::invalid_parameter(name, "must be a whole number, 0 or more")
+}
+
 /// A position in the ledger, as a caller writes it.
 pub(crate) fn read_position(name: &str, text: &str) -> Result<u64, ApiError> {
-    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = Some(text)
-        .filter(|_| digits)
-        .and_then(|text| text.parse().ok());
+    let number = read_number(text);
     number.ok_or_else(|| ApiError::invalid_parameter(name, "must be the seq of an event, or 0"))
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn view(session: &Session) -> SessionView {
         usage: UsageView {
             execs: session.usage.execs,
             exec_ms: session.usage.exec_ms,
-            jobs: 0,
+            jobs: session.usage.jobs,
             children: session.children.len() as u64,
             workspace_bytes: None,
         },

@@ -119,6 +119,50 @@ pub struct ExecRequest {
     /// How long to wait for an approval.
     #[serde(default)]
     pub approval_wait_seconds: Option<u64>,
+    /// What it reads, as text. Without it and its twin it reads nothing.
+    #[serde(default)]
+    pub stdin: Option<String>,
+    /// What it reads, as bytes.
+    #[serde(default)]
+    pub stdin_base64: Option<String>,
+}
+
+/// `POST …/jobs`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartJobRequest {
+    /// A line for the shell.
+    pub command: String,
+    /// Its standard input can be written to.
+    #[serde(default)]
+    pub stdin: Option<bool>,
+    /// Bytes of each output stream that are kept.
+    #[serde(default)]
+    pub max_output_bytes: Option<u64>,
+    /// When it is ended; never by itself where this is left out.
+    #[serde(default)]
+    pub timeout_seconds: Option<Milliseconds>,
+    /// The approval that this job was given.
+    #[serde(default)]
+    pub approval_id: Option<String>,
+    /// How long to wait for an approval.
+    #[serde(default)]
+    pub approval_wait_seconds: Option<u64>,
+}
+
+/// `POST …/jobs/{job}/stdin`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JobStdinRequest {
+    /// Text to write.
+    #[serde(default)]
+    pub text: Option<String>,
+    /// Bytes to write.
+    #[serde(default)]
+    pub data_base64: Option<String>,
+    /// Whether its standard input is closed after them.
+    #[serde(default)]
+    pub close: Option<bool>,
 }
 
 /// `POST /v1/ledger/redact`.
@@ -350,7 +394,7 @@ mod tests {
                 {"timeout_seconds":5}
                     missing_field command: command: this field is required
                 {"command":"true","cwd":"/"}
-                    unknown_field cwd: cwd: unknown field; known here: `command`, `timeout_seconds`, `approval_id`, `approval_wait_seconds`
+                    unknown_field cwd: cwd: unknown field; known here: `command`, `timeout_seconds`, `approval_id`, `approval_wait_seconds`, `stdin`, `stdin_base64`
                 {"command":"\ud800"}
                     invalid_field command: command: unexpected end of hex escape
             "#]],

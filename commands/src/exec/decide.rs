@@ -21,11 +21,23 @@ use crate::request::Exec;
 pub(super) struct Checked {
     command: String,
     timeout_ms: u64,
+    stdin: bool,
 }
 
 /// Checks what can be checked without a session.
-pub(super) fn check(request: &Exec) -> Result<Checked, CommandError> {
-    let command = &request.command;
+pub(super) fn check(request: &Exec, stdin: bool) -> Result<Checked, CommandError> {
+    check_command(&request.command)?;
+    let timeout_ms = request.timeout_ms.unwrap_or(EXEC_TIMEOUT_DEFAULT_MS);
+    check_timeout(timeout_ms, EXEC_TIMEOUT_MAX_MS)?;
+    Ok(Checked {
+        command: request.command.clone(),
+        timeout_ms,
+        stdin,
+    })
+}
+
+/// Checks that a shell line is one that a guest can run.
+pub(crate) fn check_command(command: &str) -> Result<(), CommandError> {
     if command.trim().is_empty() {
         return Err(invalid("command", "must not be empty".to_owned()));
     }
@@ -40,18 +52,16 @@ pub(super) fn check(request: &Exec) -> Result<Checked, CommandError> {
     if command.contains('\0') {
         return Err(invalid("command", "must not hold a zero byte".to_owned()));
     }
-    let timeout_ms = request.timeout_ms.unwrap_or(EXEC_TIMEOUT_DEFAULT_MS);
-    if timeout_ms == 0 || timeout_ms > EXEC_TIMEOUT_MAX_MS {
-        let message = format!(
-            "must be above 0 and at most {}",
-            EXEC_TIMEOUT_MAX_MS / 1_000
-        );
+    Ok(())
+}
+
+/// Checks a time limit, in milliseconds.
+pub(crate) fn check_timeout(timeout_ms: u64, max_ms: u64) -> Result<(), CommandError> {
+    if timeout_ms == 0 || timeout_ms > max_ms {
+        let message = format!("must be above 0 and at most {}", max_ms / 1_000);
         return Err(invalid("timeout_seconds", message));
     }
-    Ok(Checked {
-        command: command.clone(),
-        timeout_ms,
-    })
+    Ok(())
 }
 
 /// Decides on the session's state. Pure.
@@ -84,6 +94,7 @@ pub(super) fn started(command: &Checked, exec_id: ExecId) -> ExecStarted {
         exec_id,
         command: command.command.clone(),
         timeout_ms: command.timeout_ms,
+        stdin: command.stdin,
     }
 }
 
@@ -111,11 +122,12 @@ mod tests {
             exec_id: EXEC,
             command: "true".into(),
             timeout_ms: 1,
+            stdin: false,
         }
     }
 
     fn check(request: &Exec, expected: &Expect) {
-        let text = match super::check(request) {
+        let text = match super::check(request, false) {
             Ok(checked) => format!("{} bytes, {} ms", checked.command.len(), checked.timeout_ms),
             Err(error) => error.to_string(),
         };
@@ -126,6 +138,7 @@ mod tests {
         let checked = Checked {
             command: "true".into(),
             timeout_ms: 1,
+            stdin: false,
         };
         let text = match decide(session, &checked, EXEC, now()) {
             Ok(entry) => entry.event.kind().unwrap_or("erased").to_owned(),

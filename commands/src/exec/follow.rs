@@ -11,6 +11,7 @@ use agentd_protocol::ExitEvent;
 use agentd_protocol::OutputStream;
 use agentd_protocol::StartRequest;
 use fluxvm_vmm::Sandbox;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Running;
@@ -36,8 +37,8 @@ const GUEST_KILL_WAIT: Duration = Duration::from_secs(5);
 
 /// How a command is first attached to.
 pub(crate) enum Attach {
-    /// It is started. Starting it twice starts it once.
-    Run(Box<StartRequest>),
+    /// It is started, and whoever feeds it is told that it runs. Starting it twice starts it once.
+    Run(Box<StartRequest>, oneshot::Sender<()>),
     /// It was started before.
     Resume,
 }
@@ -112,7 +113,7 @@ pub(super) async fn follow(
 /// Ends a command that the guest should have ended. A guest that does not even answer to that, because
 /// something in it stopped its first process, is of no use to anyone: the whole sandbox ends, and its
 /// session is gone for everyone to see.
-async fn end_overdue(sandbox: &dyn Sandbox, exec_id: &ExecId) {
+pub(crate) async fn end_overdue(sandbox: &dyn Sandbox, exec_id: &ExecId) {
     let killed = tokio::time::timeout(GUEST_KILL_WAIT, sandbox.guest().kill(exec_id)).await;
     if matches!(killed, Ok(Ok(_))) {
         return;
@@ -124,7 +125,7 @@ async fn end_overdue(sandbox: &dyn Sandbox, exec_id: &ExecId) {
 }
 
 /// Lets the guest forget a command. It forgets by itself when this fails, only later.
-pub(super) async fn release(sandbox: &dyn Sandbox, exec_id: &ExecId) {
+pub(crate) async fn release(sandbox: &dyn Sandbox, exec_id: &ExecId) {
     if let Err(error) = sandbox.guest().release(exec_id).await {
         tracing::debug!(%exec_id, %error, "a finished command was not released");
     }
@@ -141,13 +142,23 @@ struct Follower<'a> {
 
 impl Follower<'_> {
     async fn run(mut self, attach: Attach) -> Result<Ended, Failure> {
+        let (request, mut runs) = match attach {
+            Attach::Run(request, runs) => (Some(request), Some(runs)),
+            Attach::Resume => (None, None),
+        };
         let mut delay = RECONNECT_DELAY;
         for attempt in 1..=CONNECTIONS_MAX {
-            let broken = match self.attach(&attach, attempt).await {
-                Ok(stream) => match self.read(stream).await {
-                    Ok(exit) => return Ok(self.ended(exit)),
-                    Err(error) => error,
-                },
+            let broken = match self.attach(request.as_deref(), attempt).await {
+                Ok(stream) => {
+                    if let Some(runs) = runs.take() {
+                        // Most commands are given nothing to read.
+                        let _ = runs.send(());
+                    }
+                    match self.read(stream).await {
+                        Ok(exit) => return Ok(self.ended(exit)),
+                        Err(error) => error,
+                    }
+                }
                 Err(error) => error,
             };
             match broken {
@@ -164,11 +175,13 @@ impl Follower<'_> {
 
     /// The first connection starts the command, every later one goes on where the last one ended. A first
     /// connection that broke before anything arrived starts it again, which starts it at most once.
-    async fn attach(&self, attach: &Attach, attempt: u32) -> Result<ExecStream, ClientError> {
-        match attach {
-            Attach::Run(request) if attempt == 1 || self.offset == 0 => {
-                self.guest.run(request).await
-            }
+    async fn attach(
+        &self,
+        request: Option<&StartRequest>,
+        attempt: u32,
+    ) -> Result<ExecStream, ClientError> {
+        match request {
+            Some(request) if attempt == 1 || self.offset == 0 => self.guest.run(request).await,
             _ => self.guest.stream(self.exec_id, self.offset).await,
         }
     }

@@ -6,6 +6,7 @@
 
 mod collect;
 mod decide;
+mod feed;
 mod follow;
 mod outcome;
 
@@ -25,10 +26,20 @@ use fluxvm_projections::OperationKind;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 use fluxvm_vmm::Sandbox;
+use tokio::sync::oneshot;
 use uuid::Uuid;
 
+use self::feed::Feed;
+
 pub(crate) use collect::OutputMemory;
+pub(crate) use decide::check_command;
+pub(crate) use decide::check_timeout;
 pub(crate) use follow::Attach;
+pub(crate) use follow::end_overdue;
+pub(crate) use follow::release;
+pub(crate) use outcome::exit_code;
+pub(crate) use outcome::keeps;
+pub(crate) use outcome::survivors;
 
 use crate::answer::ExecAnswer;
 use crate::book::Entry;
@@ -43,6 +54,7 @@ use crate::guard::CommandKind;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::request::Exec;
+use crate::request::StdinSource;
 use crate::rewind;
 use crate::rewind::Before;
 
@@ -65,8 +77,9 @@ pub(crate) async fn exec(
     caller: &Caller,
     id: SessionId,
     request: Exec,
+    stdin: Option<StdinSource>,
 ) -> Result<ExecAnswer, CommandError> {
-    let command = decide::check(&request)?;
+    let command = decide::check(&request, stdin.is_some())?;
     inner.expire_if_due(caller, id).await?;
     let now = inner.clock.now();
     let exec_id = ExecId(Uuid::new_v4());
@@ -96,23 +109,74 @@ pub(crate) async fn exec(
         let reason = "its sandbox has ended".to_owned();
         return Err(fail(inner, caller, &running, "sandbox_gone", reason).await);
     };
-    let attach = Attach::Run(Box::new(start_request(&session, &running.started)?));
-    finish(inner, caller, &running, &sandbox, attach).await
+    let (told, runs) = oneshot::channel();
+    let attach = Attach::Run(Box::new(start_request(&session, &running.started)?), told);
+    let Some(stdin) = stdin else {
+        return end(inner, caller, &running, &sandbox, attach, None).await;
+    };
+    let mut feed = Feed::new(stdin);
+    let exec_id = guest_exec_id(exec_id)?;
+    let answer = {
+        let fed = Some((&mut feed, runs, &exec_id));
+        end(inner, caller, &running, &sandbox, attach, fed).await
+    };
+    feed.discard().await;
+    answer
+}
+
+/// What a command reads, the word that it runs, and its name.
+type Fed<'a> = (
+    &'a mut Feed,
+    oneshot::Receiver<()>,
+    &'a agentd_protocol::ExecId,
+);
+
+/// Takes a command up that an earlier daemon started, and records its end.
+pub(crate) async fn resume_to_end(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    running: &Running,
+    sandbox: &Arc<dyn Sandbox>,
+) -> Result<ExecAnswer, CommandError> {
+    if running.started.stdin {
+        // Whoever fed it is gone, and it would take what it got for everything.
+        let exec_id = guest_exec_id(running.started.exec_id)?;
+        if let Err(error) = sandbox.guest().kill(&exec_id).await {
+            tracing::warn!(%error, "a command without its input was not ended");
+        }
+    }
+    end(inner, caller, running, sandbox, Attach::Resume, None).await
 }
 
 /// Follows a command to its end and records it.
-pub(crate) async fn finish(
+async fn end(
     inner: &Arc<Inner>,
     caller: &Caller,
     running: &Running,
     sandbox: &Arc<dyn Sandbox>,
     attach: Attach,
+    fed: Option<Fed<'_>>,
 ) -> Result<ExecAnswer, CommandError> {
     let exec_id = guest_exec_id(running.started.exec_id)?;
-    match follow::follow(inner, sandbox.as_ref(), &exec_id, running, attach).await {
+    let following = follow::follow(inner, sandbox.as_ref(), &exec_id, running, attach);
+    let (followed, given) = match fed {
+        None => (following.await, None),
+        Some((feed, runs, exec_id)) => {
+            let guest = sandbox.guest();
+            let mut following = std::pin::pin!(following);
+            // The end of the input is not the end of the command, but the end of the command is the end
+            // of its input.
+            let followed = tokio::select! {
+                followed = &mut following => followed,
+                () = feed.run(guest, exec_id, runs) => following.await,
+            };
+            (followed, Some(feed.given()))
+        }
+    };
+    match followed {
         Ok(ended) => {
             crash::point("exec.ended");
-            let answer = outcome::record(inner, caller, running, ended).await?;
+            let answer = outcome::record(inner, caller, running, ended, given).await?;
             crash::point("exec.outcome");
             // Only now does the guest let go of its copy: had the daemon died before, the next one would
             // have found it. Nobody waits for that.
@@ -132,6 +196,7 @@ pub(crate) fn resume(session: &Session, operation: &Operation) -> Option<Running
         exec_id,
         command,
         timeout_ms,
+        stdin,
     } = &operation.kind
     else {
         return None;
@@ -140,6 +205,7 @@ pub(crate) fn resume(session: &Session, operation: &Operation) -> Option<Running
         exec_id: *exec_id,
         command: command.clone(),
         timeout_ms: *timeout_ms,
+        stdin: *stdin,
     };
     Some(Running {
         session: session.id,
@@ -188,6 +254,7 @@ pub(crate) fn guest_exec_id(id: ExecId) -> Result<agentd_protocol::ExecId, Comma
 fn start_request(session: &Session, started: &ExecStarted) -> Result<StartRequest, CommandError> {
     let mut request = StartRequest::new(guest_exec_id(started.exec_id)?, [&started.command]);
     request.shell = ShellChoice::Flag(true);
+    request.stdin = started.stdin;
     request.cwd = Some(session.workspace.path.clone());
     request.timeout_sec = Some(std::time::Duration::from_millis(started.timeout_ms).as_secs_f64());
     request.x = Some(StartExtension {

@@ -15,6 +15,7 @@ use fluxvm_projections::SurvivorRecord;
 use fluxvm_projections::Survivors;
 
 use super::Running;
+use super::feed::Given;
 use super::follow::Ended;
 use crate::answer::ExecAnswer;
 use crate::book::Entry;
@@ -26,7 +27,7 @@ use crate::error::CommandError;
 const EXIT_CODE_TIMED_OUT: i32 = 124;
 
 /// Whether the session keeps outputs.
-pub(super) fn keeps(session: &Session) -> bool {
+pub(crate) fn keeps(session: &Session) -> bool {
     session.record == Recording::Full
 }
 
@@ -36,6 +37,7 @@ pub(super) async fn record(
     caller: &Caller,
     running: &Running,
     ended: Ended,
+    given: Option<Given>,
 ) -> Result<ExecAnswer, CommandError> {
     let (mut stdout_record, stdout) = ended.stdout.finish(running.keep);
     let (mut stderr_record, stderr) = ended.stderr.finish(running.keep);
@@ -53,6 +55,12 @@ pub(super) async fn record(
         timed_out: ended.exit.timed_out,
         duration_ms: extension.duration_ms,
         timeout_ms: running.started.timeout_ms,
+        stdin_bytes: given.map(|given| given.taken_bytes),
+        stdin_cut: match given {
+            Some(given) => given.cut,
+            // Whoever fed it ended with its daemon.
+            None => running.started.stdin,
+        },
         stdout: stdout_record,
         stderr: stderr_record,
         gap_bytes: ended.gap_bytes,
@@ -91,7 +99,7 @@ async fn keep(
     }
 }
 
-fn exit_code(exit: &ExitEvent) -> i32 {
+pub(crate) fn exit_code(exit: &ExitEvent) -> i32 {
     match (exit.timed_out, exit.exit_code, exit.signal) {
         (true, _, _) => EXIT_CODE_TIMED_OUT,
         (false, Some(code), _) => code,
@@ -101,7 +109,7 @@ fn exit_code(exit: &ExitEvent) -> i32 {
     }
 }
 
-fn survivors(extension: ExitExtension) -> Option<Survivors> {
+pub(crate) fn survivors(extension: ExitExtension) -> Option<Survivors> {
     if extension.survivors_total == 0 {
         return None;
     }

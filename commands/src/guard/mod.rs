@@ -38,7 +38,6 @@ pub(crate) enum CommandKind {
     /// Its caller waits for its end.
     Exec,
     /// It outlives its request.
-    #[expect(dead_code, reason = "background jobs come with a module of their own")]
     Job,
 }
 

@@ -93,7 +93,7 @@ fn pair(
             }
         }
     }
-    let is_intent = event.header.kind.as_str().ends_with(".started");
+    let is_intent = fluxvm_projections::is_intent(event.header.kind.as_str());
     Ok((pair, is_intent && !ended))
 }
 
@@ -158,6 +158,15 @@ fn blobs_of(event: &RecordedEvent) -> Vec<String> {
         Ok(Event::ExecCompleted(completed)) => [completed.stdout.blob, completed.stderr.blob]
             .into_iter()
             .flatten()
+            .collect(),
+        Ok(Event::JobExited(exited)) => [exited.stdout.blob, exited.stderr.blob]
+            .into_iter()
+            .flatten()
+            .collect(),
+        Ok(Event::JobFailed(failed)) => [failed.stdout, failed.stderr]
+            .into_iter()
+            .flatten()
+            .filter_map(|record| record.blob)
             .collect(),
         Ok(Event::IdempotencyAnswered(answer)) => vec![answer.body],
         _ => Vec::new(),

@@ -80,7 +80,13 @@ pub(crate) async fn redact(
         match erase(inner, caller, &gathered, streams).await {
             Err(CommandError::Ledger(AppendError::Conflict { .. })) => {}
             Err(error) => return Err(error),
-            Ok(recorded) => return answer(&recorded),
+            Ok(recorded) => {
+                // What a job wrote is in its files too.
+                if let Some(session) = gathered.target.session {
+                    inner.prune_spools(session).await;
+                }
+                return answer(&recorded);
+            }
         }
     }
     Err(CommandError::TooMany {

@@ -143,7 +143,7 @@ async fn run_step(
     planned: &PlannedStep,
     step: &mut ReplayStep,
 ) -> Option<String> {
-    let answer = match exec::exec(inner, caller, target, command).await {
+    let answer = match exec::exec(inner, caller, target, command, None).await {
         Ok(answer) => answer,
         Err(error) => {
             let message = error.to_string();

@@ -92,6 +92,15 @@ fn skip_reason(envelope: &Envelope) -> Option<&'static str> {
     match &envelope.event {
         Event::ExecFailed(_) => Some("its outcome was not known when it was recorded"),
         Event::ExecRefused(_) => Some("it was refused and did not run"),
+        Event::ExecCompleted(it) if it.stdin_bytes.unwrap_or_default() > 0 || it.stdin_cut => {
+            Some("it read standard input, which is not recorded")
+        }
+        Event::JobExited(_) | Event::JobFailed(_) => {
+            Some("it was a job; a replay runs one command after the other")
+        }
+        Event::JobRefused(_) => Some("it was refused and did not run"),
+        Event::JobStdinWritten(_) => Some("what a job reads is not recorded"),
+        Event::JobKilled(_) => Some("it was a signal to a job"),
         Event::Redacted if envelope.kind == "exec" => Some("its payload was erased"),
         _ => None,
     }

@@ -44,6 +44,15 @@ impl Before {
             label: None,
         }
     }
+
+    /// A job whose intent is recorded.
+    pub(crate) fn job(op: u64) -> Self {
+        Self {
+            trigger: Trigger::Job,
+            op: Some(op),
+            label: None,
+        }
+    }
 }
 
 /// Takes a point if the session wants one before this. Call it when the action's own intent, if it has

@@ -14,6 +14,9 @@ pub struct ExecStarted {
     pub command: String,
     /// When the guest ends it, in milliseconds from its start.
     pub timeout_ms: u64,
+    /// It is given something to read.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stdin: bool,
 }
 
 /// `exec`.
@@ -37,6 +40,13 @@ pub struct ExecCompleted {
     pub duration_ms: u64,
     /// The time limit that it ran under, so that a replay can run under the same.
     pub timeout_ms: u64,
+    /// How many bytes of standard input it took, if it was given any. The bytes are not recorded, and
+    /// neither is a digest of them: one of something short could be guessed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin_bytes: Option<u64>,
+    /// Its standard input broke off before its end, and it was ended for that.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stdin_cut: bool,
     /// What it wrote to standard output.
     pub stdout: OutputRecord,
     /// What it wrote to standard error.
@@ -127,7 +137,7 @@ pub struct ExecRefused {
     clippy::trivially_copy_pass_by_ref,
     reason = "the signature that serde asks for"
 )]
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !*value
 }
 
@@ -135,6 +145,6 @@ fn is_false(value: &bool) -> bool {
     clippy::trivially_copy_pass_by_ref,
     reason = "the signature that serde asks for"
 )]
-fn is_zero(value: &u64) -> bool {
+pub(crate) fn is_zero(value: &u64) -> bool {
     *value == 0
 }

@@ -12,6 +12,7 @@ pub(crate) mod exec;
 pub(crate) mod fork;
 pub(crate) mod host;
 pub(crate) mod idempotency;
+pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod lifecycle;
 pub(crate) mod replay;
@@ -104,8 +105,22 @@ events! {
     ExecFailed(exec::ExecFailed) = "exec.failed",
     /// A rule refused a command before it started.
     ExecRefused(exec::ExecRefused) = "exec.refused",
+    /// A job is about to run.
+    JobStarted(jobs::JobStarted) = "job.start",
+    /// A job ran and ended.
+    JobExited(jobs::JobExited) = "job.exit",
+    /// A job's fate is unknown or it never ran; the reason says which.
+    JobFailed(jobs::JobFailed) = "job.failed",
     /// A rule refused a job before it started.
     JobRefused(exec::ExecRefused) = "job.refused",
+    /// Bytes are about to go into a job's standard input.
+    JobStdinStarted(jobs::JobStdinStarted) = "job.stdin.started",
+    /// Bytes went into a job's standard input.
+    JobStdinWritten(jobs::JobStdinWritten) = "job.stdin",
+    /// A signal is about to go to a job.
+    JobKillStarted(jobs::JobKillStarted) = "job.kill.started",
+    /// A signal went to a job.
+    JobKilled(jobs::JobKilled) = "job.kill",
     /// Recorded commands of another session are about to be run again in this one.
     ReplayStarted(replay::ReplayStarted) = "replay.started",
     /// A replay ended.
@@ -198,6 +213,12 @@ events! {
     LedgerHoldReleased(ledger::LedgerHoldReleased) = "ledger.hold.released",
     /// Another key speaks for the ledger from here on.
     LedgerKeyRotated(ledger::LedgerKeyRotated) = "ledger.key_rotated",
+}
+
+/// Whether events of this kind are intents, which an outcome answers.
+#[must_use]
+pub fn is_intent(kind: &str) -> bool {
+    kind.ends_with(".started") || kind == "job.start"
 }
 
 fn parse<T: DeserializeOwned>(kind: &str, payload: &[u8]) -> Result<T, DecodeError> {

@@ -5,8 +5,11 @@ mod checkpoints;
 mod create;
 mod events;
 mod evidence;
+mod exec;
 mod export;
 mod host;
+mod job_stream;
+mod jobs;
 mod redaction;
 mod replay;
 mod rewind;
@@ -44,7 +47,27 @@ pub(crate) fn router(app: App) -> Router {
             "/v1/agents/sessions/{id}",
             get(sessions::get).delete(sessions::delete),
         )
-        .route("/v1/agents/sessions/{id}/exec", post(sessions::exec))
+        .route("/v1/agents/sessions/{id}/exec", post(exec::exec))
+        .route(
+            "/v1/agents/sessions/{id}/exec/stream",
+            post(job_stream::exec),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/jobs",
+            get(jobs::list).post(jobs::start),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/jobs/{job}",
+            get(jobs::get).delete(jobs::kill),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/jobs/{job}/stream",
+            get(job_stream::follow),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/jobs/{job}/stdin",
+            post(jobs::stdin),
+        )
         .route("/v1/agents/sessions/{id}/replay", post(replay::replay))
         .merge(time_travel())
         .route("/v1/agents/sessions/{id}/events", get(events::events))

@@ -1,28 +1,17 @@
-//! Sessions: list, get, delete, exec.
-
-use std::time::Duration;
+//! Sessions: list, get, delete.
 
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::Uri;
 use axum::http::header;
-use axum::http::request::Parts;
 use axum::response::Response;
-use fluxvm_api_types::ExecRequest;
 use fluxvm_api_types::List;
-use fluxvm_api_types::Milliseconds;
-use fluxvm_commands::Exec;
 
-use super::StrictBody;
 use super::no_parameters;
 use crate::app::Admin;
 use crate::app::App;
 use crate::app::Ready;
 use crate::app::SessionPath;
-use crate::exec_body::ExecBody;
-use crate::idempotency;
-use crate::idempotency::Reply;
-use crate::idempotency::RequestKey;
 use crate::session_view;
 use crate::status;
 use crate::status::ApiError;
@@ -69,48 +58,6 @@ pub(super) async fn delete(
     let work = async move { Ok(engine.delete_session(&caller, id, revision).await?) };
     app.detached(work).await?;
     Ok(status::no_content())
-}
-
-pub(super) async fn exec(
-    State(app): State<App>,
-    Admin(caller): Admin,
-    SessionPath(id): SessionPath,
-    Ready(engine): Ready,
-    head: Parts,
-    body: StrictBody<ExecRequest>,
-) -> Result<Response, ApiError> {
-    no_parameters(&head.uri)?;
-    let key = RequestKey::of(&head, &caller, &body.bytes)?;
-    let request = understood(body.value)?;
-    let metrics = app.metrics().clone();
-    let work = async move {
-        // A session that this caller may not know of must not even make its key claimed.
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.exec(&asking, id, request).await?;
-            metrics.exec(Duration::from_millis(answer.outcome.duration_ms));
-            Ok(Reply::Exec(Box::new(ExecBody::of(answer))))
-        };
-        idempotency::once(&engine, &caller, key, run).await
-    };
-    app.detached(work).await
-}
-
-/// The request in the engine's words. Approvals are part of the contract and not of this version.
-fn understood(request: ExecRequest) -> Result<Exec, ApiError> {
-    let unknown = "this version has no approvals; leave it out";
-    if request.approval_id.is_some() {
-        return Err(ApiError::not_enforceable("approval_id", unknown));
-    }
-    if request.approval_wait_seconds.is_some() {
-        return Err(ApiError::not_enforceable("approval_wait_seconds", unknown));
-    }
-    let timeout_ms = request.timeout_seconds.map(Milliseconds::get);
-    Ok(Exec {
-        command: request.command,
-        timeout_ms,
-    })
 }
 
 /// `If-Match`: a revision, bare or quoted as `ETag` has it, or `*`, which every revision matches.
@@ -166,12 +113,5 @@ mod tests {
                 "{bad:?}"
             );
         }
-    }
-
-    #[test]
-    fn an_approval_is_known_and_not_promised() {
-        let body = br#"{"command":"true","approval_id":"a1"}"#;
-        let error = understood(fluxvm_api_types::parse(body).expect("known")).expect_err("refused");
-        assert_eq!(error.code(), "not_enforceable");
     }
 }

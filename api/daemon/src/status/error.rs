@@ -83,6 +83,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "session_not_found", message)
     }
 
+    /// No such job, in a path that names none.
+    pub(crate) fn no_such_job(text: &str) -> Self {
+        let message = format!("job {text} not found in this session");
+        Self::new(StatusCode::NOT_FOUND, "job_not_found", message)
+    }
+
     /// A request that a role does not allow.
     pub(crate) fn forbidden(message: &'static str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
@@ -173,6 +179,14 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", message)
     }
 
+    /// The reason why a job has no exit code.
+    pub(crate) fn job_end(code: String, message: String) -> Self {
+        Self {
+            code: Cow::Owned(code),
+            ..Self::new(StatusCode::OK, "", message)
+        }
+    }
+
     /// The reason of a stream's end that is no failure of the server.
     pub(crate) fn stream_end(code: &'static str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::OK, code, message)
@@ -242,6 +256,7 @@ fn status_of(error: &CommandError) -> StatusCode {
         }
         CommandError::Refused { .. } => StatusCode::FORBIDDEN,
         CommandError::NotFound(_)
+        | CommandError::JobNotFound(_)
         | CommandError::EventNotFound(_)
         | CommandError::HoldNotFound(_)
         | CommandError::TagNotFound { .. }
@@ -250,6 +265,8 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::NotRedactable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
         CommandError::AnswerErased => StatusCode::GONE,
         CommandError::NotRunning { .. }
+        | CommandError::JobEnded(_)
+        | CommandError::StdinClosed { .. }
         | CommandError::Busy { .. }
         | CommandError::CommandsRunning { .. }
         | CommandError::TagTaken(_)
@@ -272,11 +289,13 @@ fn status_of(error: &CommandError) -> StatusCode {
             // The command itself cannot be started: its own fault, not the guest's.
             "spawn_failed" => StatusCode::BAD_REQUEST,
             "sandbox_gone" => StatusCode::CONFLICT,
+            "content_unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         },
         CommandError::Ledger(_)
         | CommandError::Sign(_)
         | CommandError::Blob(_)
+        | CommandError::JobOutput { .. }
         | CommandError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         CommandError::RemoveFailed(_) | CommandError::Read(_) | CommandError::Internal(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
@@ -377,6 +396,8 @@ mod tests {
         "interrupted",
         "invalid_body",
         "invalid_field",
+        "job_ended",
+        "job_not_found",
         "ledger_unavailable",
         "ledger_unreadable",
         "memory_checkpoint_impossible",
@@ -406,6 +427,7 @@ mod tests {
         "snapshot_failed",
         "spawn_failed",
         "starting",
+        "stdin_closed",
         "stopping",
         "stream_time_limit",
         "tag_not_found",

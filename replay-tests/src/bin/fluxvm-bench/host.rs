@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::Scale;
 use crate::figures::Figure;
+use crate::jobs;
 use crate::peers;
 
 /// Sessions that are kept idle to see what one costs.
@@ -40,6 +41,8 @@ pub(crate) fn measure(scale: Scale) -> Vec<Figure> {
     eprintln!("  event streams");
     let latency = Figure::latency("append to SSE client", stream(api, &session, scale.of(300)));
     figures.push(latency.target("p99 ≤ 5 ms"));
+    eprintln!("  jobs");
+    figures.extend(jobs::measure(api, &session, scale));
     api.remove(&session);
 
     eprintln!("  idle sessions");

@@ -7,6 +7,7 @@
 
 mod figures;
 mod host;
+mod jobs;
 mod ledger;
 mod machine;
 mod million;

@@ -234,6 +234,7 @@ async fn session(ledger: &Ledger) {
             exec_id: *exec,
             command: command.clone(),
             timeout_ms: 30_000,
+            stdin: false,
         })
     }));
     let asked = append(id, asked.map(|event| (event, None)).collect());
@@ -285,6 +286,8 @@ fn done(exec_id: ExecId, command: &str) -> Event {
         timed_out: false,
         duration_ms: 12,
         timeout_ms: 30_000,
+        stdin_bytes: None,
+        stdin_cut: false,
         stdout: OutputRecord::default(),
         stderr: OutputRecord::default(),
         gap_bytes: 0,

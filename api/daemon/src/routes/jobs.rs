@@ -1,0 +1,258 @@
+//! Jobs: start, list, read, write to, signal.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::Uri;
+use axum::http::request::Parts;
+use axum::response::Response;
+use bytes::Bytes;
+use fluxvm_api_types::JobInputView;
+use fluxvm_api_types::JobPageView;
+use fluxvm_api_types::JobSignalView;
+use fluxvm_api_types::JobStdinRequest;
+use fluxvm_api_types::List;
+use fluxvm_api_types::Milliseconds;
+use fluxvm_api_types::StartJobRequest;
+use fluxvm_commands::JobInput;
+use fluxvm_commands::JobNow;
+use fluxvm_commands::JobReader;
+use fluxvm_commands::OutputStream;
+use fluxvm_commands::StartJob;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use super::StrictBody;
+use super::exec;
+use super::no_parameters;
+use crate::app::Admin;
+use crate::app::App;
+use crate::app::JobPath;
+use crate::app::Ready;
+use crate::app::SessionPath;
+use crate::idempotency;
+use crate::idempotency::Reply;
+use crate::idempotency::RequestKey;
+use crate::job_view;
+use crate::lifecycle::Stage;
+use crate::limits::JOB_PAGE_BYTES;
+use crate::query::Parameters;
+use crate::status;
+use crate::status::ApiError;
+use crate::status::JSON;
+use crate::status::Success;
+
+pub(super) async fn start(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    head: Parts,
+    body: StrictBody<StartJobRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&head.uri)?;
+    let key = RequestKey::of(&head, &caller, &body.bytes)?;
+    let asked = body.value;
+    exec::no_approval(&asked.approval_id, asked.approval_wait_seconds)?;
+    let request = StartJob {
+        command: asked.command,
+        stdin: asked.stdin.unwrap_or(false),
+        max_output_bytes: asked.max_output_bytes,
+        timeout_ms: asked.timeout_seconds.map(Milliseconds::get),
+    };
+    let work = async move {
+        // A session that this caller may not know of must not even make its key claimed.
+        engine.session(&caller, id).await?;
+        let (starter, asking) = (engine.clone(), caller.clone());
+        let start = async move {
+            let job = starter.start_job(&asking, id, request).await?;
+            Ok(Reply::Job(job_view::to_json(&job)))
+        };
+        idempotency::once(&engine, &caller, key, start).await
+    };
+    app.detached(work).await
+}
+
+pub(super) async fn list(
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let jobs = engine.jobs(&caller, id).await?;
+    json(&List {
+        items: jobs.iter().map(job_view::view).collect(),
+    })
+}
+
+pub(super) async fn get(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    JobPath(session, id): JobPath,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let parameters = Parameters::read(&uri, &["offset", "stderr_offset", "wait_ms"])?;
+    let from = Places {
+        stdout: parameters.number("offset")?.unwrap_or(0),
+        stderr: parameters.number("stderr_offset")?.unwrap_or(0),
+    };
+    let wait_ms = parameters.number("wait_ms")?.unwrap_or(0);
+    if wait_ms > fluxvm_commands::limits::JOB_WAIT_MS_MAX {
+        let max = fluxvm_commands::limits::JOB_WAIT_MS_MAX;
+        return Err(ApiError::invalid_parameter(
+            "wait_ms",
+            &format!("must be at most {max}"),
+        ));
+    }
+    let mut reader = engine.job(&caller, session, id).await?;
+    let deadline = Instant::now() + Duration::from_millis(wait_ms);
+    loop {
+        let page = page(&mut reader, from).await?;
+        let is_news = page.eof || page.next_offset > from.stdout;
+        if is_news || page.stderr_next_offset > from.stderr || Instant::now() >= deadline {
+            return json(&page);
+        }
+        tokio::select! {
+            () = reader.changed() => {}
+            () = tokio::time::sleep_until(deadline) => {}
+            () = app.lifecycle().reached(Stage::Stopping) => return Err(ApiError::stopping()),
+        }
+    }
+}
+
+pub(super) async fn stdin(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    JobPath(session, id): JobPath,
+    Ready(engine): Ready,
+    uri: Uri,
+    body: StrictBody<JobStdinRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let asked = body.value;
+    let close = asked.close.unwrap_or(false);
+    let (field, bytes) = match (asked.text, asked.data_base64) {
+        (Some(text), None) => ("text", Bytes::from(text)),
+        (None, Some(encoded)) => ("data_base64", exec::decoded("data_base64", &encoded)?),
+        (None, None) if close => ("text", Bytes::new()),
+        (None, None) => {
+            let message = "nothing to write and nothing to close";
+            return Err(ApiError::invalid_parameter("text", message));
+        }
+        (Some(_), Some(_)) => {
+            let message = "is there beside text; one of the two";
+            return Err(ApiError::invalid_parameter("data_base64", message));
+        }
+    };
+    let input = JobInput {
+        field,
+        bytes,
+        close,
+    };
+    let work = async move { Ok(engine.write_to_job(&caller, session, id, input).await?) };
+    let taken = app.detached(work).await?;
+    json(&JobInputView {
+        job: id.0,
+        seq: taken.seq,
+        written: taken.written,
+        closed: taken.closed,
+    })
+}
+
+pub(super) async fn kill(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    JobPath(session, id): JobPath,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let parameters = Parameters::read(&uri, &["signal"])?;
+    let signal = parameters.text("signal").map(str::to_owned);
+    let work = async move { Ok(engine.kill_job(&caller, session, id, signal).await?) };
+    let sent = app.detached(work).await?;
+    json(&JobSignalView {
+        job: id.0,
+        seq: sent.seq,
+        signal: sent.signal,
+        delivered: sent.delivered,
+    })
+}
+
+/// A place in each of the two output streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Places {
+    pub(super) stdout: u64,
+    pub(super) stderr: u64,
+}
+
+impl Places {
+    /// Refuses a place behind what there is.
+    pub(super) fn check(self, now: &JobNow) -> Result<(), ApiError> {
+        let wrong = |name: &str| {
+            let message = "is behind the job's output; begin at 0 or at a next offset";
+            Err(ApiError::invalid_parameter(name, message))
+        };
+        if self.stdout > now.stdout_bytes {
+            return wrong("offset");
+        }
+        if self.stderr > now.stderr_bytes {
+            return wrong("stderr_offset");
+        }
+        Ok(())
+    }
+}
+
+async fn page(reader: &mut JobReader, from: Places) -> Result<JobPageView, ApiError> {
+    let now = reader.now()?;
+    from.check(&now)?;
+    let stdout = part(reader, &now, OutputStream::Stdout, from.stdout).await?;
+    let stderr = part(reader, &now, OutputStream::Stderr, from.stderr).await?;
+    let next_offset = from.stdout + stdout.len() as u64;
+    let stderr_next_offset = from.stderr + stderr.len() as u64;
+    let read_up = next_offset == now.stdout_bytes && stderr_next_offset == now.stderr_bytes;
+    let full = stdout.len() >= JOB_PAGE_BYTES - 3 || stderr.len() >= JOB_PAGE_BYTES - 3;
+    let exit = job_view::exit(&now);
+    Ok(JobPageView {
+        output: job_view::text(&stdout).into_owned(),
+        output_base64: job_view::base64(&stdout),
+        next_offset,
+        stderr: job_view::text(&stderr).into_owned(),
+        stderr_base64: job_view::base64(&stderr),
+        stderr_next_offset,
+        // The beginning of a character alone is nothing to come back for at once.
+        more: !read_up && (full || now.ended()),
+        truncated: exit.truncated,
+        dropped_bytes: exit.dropped_bytes,
+        eof: now.ended() && read_up,
+        job: job_view::view(&now.job),
+    })
+}
+
+async fn part(
+    reader: &mut JobReader,
+    now: &JobNow,
+    stream: OutputStream,
+    from: u64,
+) -> Result<Bytes, ApiError> {
+    let kept_bytes = match stream {
+        OutputStream::Stdout => now.stdout_bytes,
+        OutputStream::Stderr => now.stderr_bytes,
+    };
+    if from >= kept_bytes {
+        return Ok(Bytes::new());
+    }
+    let wanted = usize::try_from(kept_bytes - from).unwrap_or(usize::MAX);
+    let mut bytes = reader
+        .read(stream, from, wanted.min(JOB_PAGE_BYTES))
+        .await?;
+    let is_end = now.ended() && from + bytes.len() as u64 == kept_bytes;
+    bytes.truncate(job_view::whole_text(&bytes, is_end));
+    Ok(bytes)
+}
+
+fn json(value: &impl Serialize) -> Result<Response, ApiError> {
+    let body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
+    Ok(status::answer(Success::Done, JSON, body.into()))
+}

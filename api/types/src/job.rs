@@ -1,0 +1,116 @@
+//! Bodies of answers about jobs.
+
+use serde::Serialize;
+use uuid::Uuid;
+
+/// A job, as it is listed and as its start answers it.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobView {
+    /// Its id.
+    pub job: Uuid,
+    /// The shell line.
+    pub command: String,
+    /// `running`, `exited`, `killed`, `signaled`, `timed_out` or `failed`.
+    pub state: &'static str,
+    /// 128 + n for signal n, 124 when the time ran out.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// What runs it: always `supervisor`.
+    pub engine: &'static str,
+    /// When it was started.
+    pub started_at: String,
+    /// When its end was recorded.
+    pub ended_at: Option<String>,
+    /// Its standard input can be written to.
+    pub stdin: bool,
+    /// Its time limit, in seconds.
+    pub timeout_seconds: Option<f64>,
+    /// Bytes of each output stream that are kept.
+    pub max_output_bytes: u64,
+    /// Why it has no exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<JobFailureView>,
+}
+
+/// Why a job has no exit code.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobFailureView {
+    /// The stable code.
+    pub code: String,
+    /// What happened, for a person.
+    pub message: String,
+}
+
+/// `GET …/jobs/{job}`: a job with a page of its output.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobPageView {
+    /// The job.
+    #[serde(flatten)]
+    pub job: JobView,
+    /// Standard output from the offset on, as text; what is no UTF-8 appears as U+FFFD.
+    pub output: String,
+    /// The same, exactly.
+    pub output_base64: String,
+    /// Where the next page of it begins.
+    pub next_offset: u64,
+    /// Standard error from the offset on, as text.
+    pub stderr: String,
+    /// The same, exactly.
+    pub stderr_base64: String,
+    /// Where the next page of it begins.
+    pub stderr_next_offset: u64,
+    /// There is more to read already.
+    pub more: bool,
+    /// Something was dropped.
+    pub truncated: bool,
+    /// How many bytes of both streams were dropped.
+    pub dropped_bytes: u64,
+    /// The job has ended, and this is the rest of what it wrote.
+    pub eof: bool,
+}
+
+/// The `exit` event of a job's stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobExitView {
+    /// 128 + n for signal n, 124 when the time ran out.
+    pub exit_code: Option<i32>,
+    /// How it ended.
+    pub state: &'static str,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Something was dropped.
+    pub truncated: bool,
+    /// How many bytes of both streams were dropped.
+    pub dropped_bytes: u64,
+    /// How many bytes of standard output were.
+    pub stdout_dropped_bytes: u64,
+    /// How many bytes of standard error were.
+    pub stderr_dropped_bytes: u64,
+}
+
+/// What a write to a job's standard input came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobInputView {
+    /// The job.
+    pub job: Uuid,
+    /// The ledger number of the write.
+    pub seq: u64,
+    /// Bytes that it took.
+    pub written: u64,
+    /// Its standard input is closed.
+    pub closed: bool,
+}
+
+/// What a signal to a job came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct JobSignalView {
+    /// The job.
+    pub job: Uuid,
+    /// The ledger number of the signal.
+    pub seq: u64,
+    /// Its name, without `SIG`.
+    pub signal: &'static str,
+    /// There was a process to signal.
+    pub delivered: bool,
+}

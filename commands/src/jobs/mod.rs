@@ -1,0 +1,325 @@
+//! Jobs: commands that outlive their request.
+//!
+//! A job is started by one request and runs until it ends, whoever comes and goes. Its output goes from
+//! the guest to the host's disk ([`pump`], [`spool`]) and from there to as many readers as there are
+//! ([`read`]). `job.start` is its intent, `job.exit` or `job.failed` its outcome; a daemon that finds the
+//! intent without an outcome takes the job up where the last one left it.
+
+mod api;
+mod decide;
+mod input;
+mod live;
+mod outcome;
+mod pump;
+mod read;
+mod signal;
+mod spool;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_protocol::KillScope;
+use agentd_protocol::ShellChoice;
+use agentd_protocol::StartExtension;
+use agentd_protocol::StartRequest;
+use fluxvm_eventstore::EventId;
+use fluxvm_projections::JOBS_LISTED_MAX;
+use fluxvm_projections::Job;
+use fluxvm_projections::JobId;
+use fluxvm_projections::JobStarted;
+use fluxvm_projections::Operation;
+use fluxvm_projections::OperationKind;
+use fluxvm_projections::Session;
+use fluxvm_projections::SessionId;
+use fluxvm_vmm::Sandbox;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use self::live::LiveJob;
+use self::pump::Failure;
+use self::pump::Pump;
+use self::spool::Spool;
+use crate::caller::Caller;
+use crate::crash;
+use crate::engine::Inner;
+use crate::error::CommandError;
+use crate::exec;
+use crate::guard;
+use crate::guard::Admitted;
+use crate::guard::Asked;
+use crate::guard::CommandKind;
+use crate::limits::EXEC_ANSWER_SLACK;
+use crate::limits::EXEC_KILL_GRACE;
+use crate::limits::EXEC_OUTPUT_LINGER;
+use crate::limits::JOB_HOLD_BYTES;
+use crate::request::StartJob;
+use crate::rewind;
+use crate::rewind::Before;
+
+pub use self::input::InputTaken;
+pub use self::input::SignalSent;
+pub(crate) use self::live::LiveJobs;
+pub(crate) use self::outcome::StoreRoom;
+pub(crate) use self::pump::Attach;
+pub use self::read::JobNow;
+pub use self::read::JobReader;
+pub(crate) use self::signal::Signal;
+pub(crate) use self::spool::SpoolFolder;
+
+/// A job on its way from intent to outcome.
+#[derive(Clone)]
+pub(crate) struct RunningJob {
+    session: SessionId,
+    op: u64,
+    intent: EventId,
+    started: JobStarted,
+    /// Its output goes into the store, not only its digests.
+    keep: bool,
+    /// An earlier daemon started it.
+    readopted: bool,
+}
+
+/// Starts a job and answers as soon as it runs.
+pub(crate) async fn start(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    id: SessionId,
+    request: StartJob,
+) -> Result<Job, CommandError> {
+    let job = JobId(Uuid::new_v4());
+    let started = decide::check(&request, job)?;
+    inner.expire_if_due(caller, id).await?;
+    let now = inner.clock.now();
+    // Entered before anyone can know of it, so that a reader finds it here or its end in the ledger.
+    let live = inner.live_jobs.enter(job);
+    let turn = inner.turns.take(id).await;
+    let asked = Asked {
+        kind: CommandKind::Job,
+        command: request.command,
+    };
+    let admitted = guard::admit(inner, caller, id, &asked, |session| {
+        decide::start(session, &started, now)
+    });
+    let Admitted { session, intent } = admitted.await?;
+    drop(turn);
+    crash::point("job.intent");
+    let before = Before::job(intent.header.seq.get());
+    rewind::before_trigger(inner, caller, &session, before).await;
+    let running = RunningJob {
+        session: id,
+        op: intent.header.seq.get(),
+        intent: intent.header.event_id,
+        started,
+        keep: exec::keeps(&session),
+        readopted: false,
+    };
+    let Some(sandbox) = inner.sandboxes.get(id) else {
+        let reason = "its sandbox has ended".to_owned();
+        return Err(outcome::failed(inner, caller, &running, "sandbox_gone", reason, None).await);
+    };
+    let request = Box::new(start_request(&session, &running.started)?);
+    let (told, runs) = oneshot::channel();
+    let task = {
+        let (inner, caller) = (Arc::clone(inner), caller.clone());
+        let attach = Attach::Start(request, told);
+        tokio::spawn(async move { finish(&inner, &caller, &running, &sandbox, live, attach).await })
+    };
+    if runs.await.is_err() {
+        // It never ran; its task says why.
+        task.await
+            .map_err(|error| CommandError::Internal(error.to_string()))??;
+    }
+    crash::point("job.started");
+    inner.job(id, job)
+}
+
+/// Follows a job to its end and records it.
+pub(crate) async fn finish(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    running: &RunningJob,
+    sandbox: &Arc<dyn Sandbox>,
+    live: LiveJob,
+    attach: Attach,
+) -> Result<(), CommandError> {
+    let exec_id = exec_id(running.started.job)?;
+    let mut spool = None;
+    let followed = follow(inner, running, sandbox, &live, &mut spool, attach, &exec_id).await;
+    let recorded = match followed {
+        Ok(exit) => {
+            crash::point("job.ended");
+            outcome::exited(inner, caller, running, exit, spool).await
+        }
+        Err(failure) => {
+            let (code, reason) = (failure.code(), failure.to_string());
+            Err(outcome::failed(inner, caller, running, code, reason, spool).await)
+        }
+    };
+    crash::point("job.outcome");
+    drop(live);
+    // Only now does the guest let go of its copy: had the daemon died before, the next one would have
+    // found it. Nobody waits for that.
+    let sandbox = Arc::clone(sandbox);
+    tokio::spawn(async move { exec::release(sandbox.as_ref(), &exec_id).await });
+    let listed = inner.book.world().jobs.of(running.session).len();
+    if listed >= JOBS_LISTED_MAX {
+        inner.prune_spools(running.session).await;
+    }
+    recorded
+}
+
+async fn follow(
+    inner: &Arc<Inner>,
+    running: &RunningJob,
+    sandbox: &Arc<dyn Sandbox>,
+    live: &LiveJob,
+    spool: &mut Option<Spool>,
+    attach: Attach,
+    exec_id: &agentd_protocol::ExecId,
+) -> Result<agentd_protocol::ExitEvent, Failure> {
+    let (folder, session) = (inner.spools.clone(), running.session);
+    let (job, bytes_max) = (running.started.job, running.started.max_output_bytes);
+    let opened = tokio::task::spawn_blocking(move || Spool::open(&folder, session, job, bytes_max));
+    let opened = opened.await.map_err(std::io::Error::other);
+    *spool = Some(opened.and_then(|opened| opened).map_err(Failure::Spool)?);
+    let pump = Pump {
+        guest: sandbox.guest(),
+        exec_id,
+        live,
+        spool,
+    };
+    let overdue = async {
+        match running.started.timeout_ms {
+            Some(timeout_ms) => tokio::time::sleep(overdue_after(timeout_ms)).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        ended = pump.run(attach) => ended,
+        _ = sandbox.exited() => Err(Failure::SandboxGone),
+        () = overdue => {
+            exec::end_overdue(sandbox.as_ref(), exec_id).await;
+            Err(Failure::Overdue(EXEC_ANSWER_SLACK.as_secs()))
+        }
+    }
+}
+
+fn overdue_after(timeout_ms: u64) -> Duration {
+    Duration::from_millis(timeout_ms) + EXEC_KILL_GRACE + EXEC_OUTPUT_LINGER + EXEC_ANSWER_SLACK
+}
+
+/// What a restarted daemon needs to take up the job of an intent again.
+pub(crate) fn resume(
+    inner: &Inner,
+    session: &Session,
+    operation: &Operation,
+) -> Option<RunningJob> {
+    let OperationKind::Job { job, .. } = &operation.kind else {
+        return None;
+    };
+    let world = inner.book.world();
+    let job = world.jobs.get(session.id, *job)?;
+    Some(RunningJob {
+        session: session.id,
+        op: operation.seq,
+        intent: operation.intent,
+        started: JobStarted {
+            job: job.id,
+            command: job.command.clone(),
+            stdin: job.stdin,
+            timeout_ms: job.timeout_ms,
+            max_output_bytes: job.max_output_bytes,
+        },
+        keep: exec::keeps(session),
+        readopted: true,
+    })
+}
+
+/// Takes a job up that an earlier daemon started.
+pub(crate) fn take_up(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    running: RunningJob,
+    sandbox: &Arc<dyn Sandbox>,
+) {
+    let live = inner.live_jobs.enter(running.started.job);
+    let (inner, caller) = (Arc::clone(inner), caller.clone());
+    let sandbox = Arc::clone(sandbox);
+    tokio::spawn(async move {
+        let done = finish(&inner, &caller, &running, &sandbox, live, Attach::Resume).await;
+        if let Err(error) = done {
+            tracing::warn!(session = %running.session, %error, "a job was not taken up");
+        }
+    });
+}
+
+/// Records that a job ended with its sandbox, with what an earlier daemon kept of its output.
+pub(crate) async fn close(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    running: &RunningJob,
+    reason: &str,
+) -> Result<(), CommandError> {
+    let reason = reason.to_owned();
+    match outcome::failed(inner, caller, running, "sandbox_gone", reason, None).await {
+        CommandError::ExecFailed { .. } => Ok(()),
+        error => Err(error),
+    }
+}
+
+impl Inner {
+    /// A job as the ledger has it.
+    pub(crate) fn job(&self, session: SessionId, job: JobId) -> Result<Job, CommandError> {
+        let world = self.book.world();
+        let found = world.jobs.get(session, job).cloned();
+        found.ok_or(CommandError::JobNotFound(job))
+    }
+
+    /// Removes the spools of jobs that are no longer listed.
+    pub(crate) async fn prune_spools(&self, session: SessionId) {
+        let listed: std::collections::HashSet<JobId> = {
+            let world = self.book.world();
+            world.jobs.of(session).iter().map(|job| job.id).collect()
+        };
+        let (folder, live) = (self.spools.clone(), self.live_jobs.clone());
+        let pruned = tokio::task::spawn_blocking(move || {
+            folder.keep_only(session, |job| {
+                listed.contains(&job) || live.get(job).is_some()
+            });
+        });
+        if let Err(error) = pruned.await {
+            tracing::warn!(%session, %error, "old outputs of jobs were not removed");
+        }
+    }
+
+    /// Removes everything that jobs of an ended session left.
+    pub(crate) async fn remove_spools(&self, session: SessionId) {
+        let folder = self.spools.clone();
+        let removed = tokio::task::spawn_blocking(move || folder.remove(session));
+        if let Err(error) = removed.await {
+            tracing::warn!(%session, %error, "outputs of jobs were not removed");
+        }
+    }
+}
+
+fn exec_id(job: JobId) -> Result<agentd_protocol::ExecId, CommandError> {
+    agentd_protocol::ExecId::new(job.to_string())
+        .map_err(|error| CommandError::Internal(error.to_string()))
+}
+
+fn start_request(session: &Session, started: &JobStarted) -> Result<StartRequest, CommandError> {
+    let mut request = StartRequest::new(exec_id(started.job)?, [&started.command]);
+    request.shell = ShellChoice::Flag(true);
+    request.cwd = Some(session.workspace.path.clone());
+    request.stdin = started.stdin;
+    let timeout = started.timeout_ms.map(Duration::from_millis);
+    request.timeout_sec = timeout.map(|timeout| timeout.as_secs_f64());
+    request.x = Some(StartExtension {
+        kill_grace_ms: u64::try_from(EXEC_KILL_GRACE.as_millis()).ok(),
+        output_linger_ms: u64::try_from(EXEC_OUTPUT_LINGER.as_millis()).ok(),
+        scope: Some(KillScope::Tree),
+        hold_bytes: Some(JOB_HOLD_BYTES),
+        ..StartExtension::default()
+    });
+    Ok(request)
+}
