@@ -2,6 +2,7 @@
 //! that what reaches it has the right shape (a duration is a duration, a policy is a known name),
 //! so that a typing mistake is answered before a request is made.
 
+pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod time_travel;
 
@@ -27,7 +28,7 @@ Exit codes:
   1    the daemon refused or failed, or the answer is \"no\" (a replay differs, a ledger is broken)
   2    the command line is wrong; for `ledger verify`: the file cannot be read
   3    the daemon cannot be reached or does not answer in time, or its token cannot be read
-  125  `agent exec` itself failed; every other code of `agent exec` is the command's own
+  125  `agent exec` or `agent logs -f` itself failed; every other code of theirs is the command's own
        (124: it ran into its timeout, 128+n: signal n ended it)";
 
 /// Sessions for AI agents, and the ledger that remembers what they did.
@@ -102,6 +103,16 @@ pub(crate) enum Agent {
     /// Run a command in a session
     #[command(after_help = EXEC_HELP)]
     Exec(ExecArgs),
+    /// Start a command that goes on when fluxctl ends: a job
+    Bg(jobs::BgArgs),
+    /// List a session's jobs, oldest first
+    Jobs(SessionArg),
+    /// Print what a job wrote
+    Logs(jobs::LogsArgs),
+    /// Write to a job's standard input
+    Stdin(jobs::StdinArgs),
+    /// Send a signal to a job's processes
+    Kill(jobs::KillArgs),
     /// Keep a session's state under a tag
     Checkpoint(time_travel::CheckpointArgs),
     /// List a session's checkpoints
@@ -222,6 +233,12 @@ pub(crate) struct ExecArgs {
     /// End the command after this long: seconds, or 90s, 10m [default: the daemon's, 30 s]
     #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
     pub(crate) timeout: Option<u64>,
+    /// Print what the command writes as it comes
+    #[arg(long)]
+    pub(crate) stream: bool,
+    /// Let the command read what comes on our own standard input
+    #[arg(long)]
+    pub(crate) stdin: bool,
     /// The command, after `--`
     #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
     pub(crate) command: Vec<String>,

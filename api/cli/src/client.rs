@@ -21,6 +21,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest JSON answer read into memory: two streams of 16 MiB of output, escaped and in base64,
 /// stay below it.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The content type of bytes that a command reads.
+const BYTES: &str = "application/octet-stream";
 /// Largest text read: a checkpoint with its signatures, or a proof.
 const TEXT_BYTES_MAX: u64 = 1024 * 1024;
 /// Largest error body read: its message is for a terminal.
@@ -35,6 +37,16 @@ pub(crate) enum Patience {
     AtMost(Duration),
     /// No limit: a whole replay, a stream.
     Endless,
+}
+
+impl Patience {
+    fn limit(self) -> Option<Duration> {
+        match self {
+            Self::Normal => Some(ANSWER_TIMEOUT),
+            Self::AtMost(limit) => Some(limit),
+            Self::Endless => None,
+        }
+    }
 }
 
 /// A client of one daemon.
@@ -90,6 +102,44 @@ impl Client {
         read_json("POST", path, response)
     }
 
+    /// POST of JSON, answered with a body that is read as it comes.
+    pub(crate) fn post_stream(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<impl Read + use<>, CliError> {
+        let response = self.send("POST", path, &[], Some(body), Patience::Normal)?;
+        Ok(unlimited(response))
+    }
+
+    /// POST of bytes of any number as they come, answered with JSON.
+    pub(crate) fn post_bytes(
+        &self,
+        path: &str,
+        source: &mut dyn Read,
+        patience: Patience,
+    ) -> Result<Value, CliError> {
+        let builder = self.head("POST", path).header("content-type", BYTES);
+        let request = builder
+            .body(ureq::SendBody::from_reader(source))
+            .map_err(|error| CliError::Usage(error.to_string()))?;
+        let answer_timeout = patience.limit();
+        let request = self
+            .agent
+            .configure_request(request)
+            .timeout_recv_response(answer_timeout)
+            .build();
+        let response = self.agent.run(request);
+        let response = self.answered("POST", path, answer_timeout, response)?;
+        read_json("POST", path, response)
+    }
+
+    /// DELETE, answered with JSON.
+    pub(crate) fn delete_answered(&self, path: &str) -> Result<Value, CliError> {
+        let response = self.send("DELETE", path, &[], None, Patience::Normal)?;
+        read_json("DELETE", path, response)
+    }
+
     /// DELETE, answered with nothing.
     pub(crate) fn delete(&self, path: &str) -> Result<(), CliError> {
         self.send("DELETE", path, &[], None, Patience::Normal)
@@ -103,11 +153,17 @@ impl Client {
         headers: &[(&str, String)],
     ) -> Result<impl Read + use<>, CliError> {
         let response = self.send("GET", path, headers, None, Patience::Endless)?;
-        Ok(response
-            .into_body()
-            .into_with_config()
-            .limit(u64::MAX)
-            .reader())
+        Ok(unlimited(response))
+    }
+
+    fn head(&self, method: &'static str, path: &str) -> ureq::http::request::Builder {
+        let builder = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.endpoint.url));
+        match &self.endpoint.token {
+            Some(token) => builder.header("authorization", format!("Bearer {token}")),
+            None => builder,
+        }
     }
 
     fn send(
@@ -118,12 +174,7 @@ impl Client {
         body: Option<&Value>,
         patience: Patience,
     ) -> Result<Response<ureq::Body>, CliError> {
-        let mut builder = Request::builder()
-            .method(method)
-            .uri(format!("{}{path}", self.endpoint.url));
-        if let Some(token) = &self.endpoint.token {
-            builder = builder.header("authorization", format!("Bearer {token}"));
-        }
+        let mut builder = self.head(method, path);
         for (name, value) in headers {
             builder = builder.header(*name, value);
         }
@@ -134,28 +185,31 @@ impl Client {
         let request = builder
             .body(bytes)
             .map_err(|error| CliError::Usage(error.to_string()))?;
-        let answer_timeout = match patience {
-            Patience::Normal => Some(ANSWER_TIMEOUT),
-            Patience::AtMost(limit) => Some(limit),
-            Patience::Endless => None,
-        };
+        let answer_timeout = patience.limit();
         let request = self
             .agent
             .configure_request(request)
             .timeout_recv_response(answer_timeout)
             .allow_non_standard_methods(true)
             .build();
-        let response = self
-            .agent
-            .run(request)
-            .map_err(|error| match (error, answer_timeout) {
-                (ureq::Error::Timeout(Timeout::RecvResponse), Some(waited)) => CliError::Late {
-                    method,
-                    path: path.to_owned(),
-                    waited,
-                },
-                (error, _) => self.unreachable(&error),
-            })?;
+        self.answered(method, path, answer_timeout, self.agent.run(request))
+    }
+
+    fn answered(
+        &self,
+        method: &'static str,
+        path: &str,
+        answer_timeout: Option<Duration>,
+        response: Result<Response<ureq::Body>, ureq::Error>,
+    ) -> Result<Response<ureq::Body>, CliError> {
+        let response = response.map_err(|error| match (error, answer_timeout) {
+            (ureq::Error::Timeout(Timeout::RecvResponse), Some(waited)) => CliError::Late {
+                method,
+                path: path.to_owned(),
+                waited,
+            },
+            (error, _) => self.unreachable(&error),
+        })?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -168,6 +222,12 @@ impl Client {
             reason: error.to_string(),
         }
     }
+}
+
+/// A body as it comes, of any length.
+fn unlimited(response: Response<ureq::Body>) -> impl Read + use<> {
+    let body = response.into_body().into_with_config();
+    body.limit(u64::MAX).reader()
 }
 
 fn read_json(

@@ -22,7 +22,7 @@ use crate::sse::Frames;
 
 /// Breaks in a row, with no event between them, after which following gives up. With the pauses
 /// below that is about half a minute: longer than a restart of the daemon takes.
-const BREAKS_MAX: u32 = 20;
+pub(super) const BREAKS_MAX: u32 = 20;
 /// The first pause after a break; each further one is twice as long.
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 /// The longest pause.
@@ -214,14 +214,14 @@ fn ending(event: &Value) -> End {
 }
 
 /// A daemon that is being started anew is not there, or not ready yet.
-fn may_pass(error: &CliError) -> bool {
+pub(super) fn may_pass(error: &CliError) -> bool {
     matches!(
         error,
         CliError::Unreachable { .. } | CliError::Api { status: 503, .. }
     )
 }
 
-fn pause(breaks: u32) -> Duration {
+pub(super) fn pause(breaks: u32) -> Duration {
     PAUSE_FIRST
         .saturating_mul(1 << breaks.saturating_sub(1).min(16))
         .min(PAUSE_MAX)

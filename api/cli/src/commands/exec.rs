@@ -10,13 +10,17 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::Context;
+use super::follow_job::Follow;
+use super::jobs;
 use super::sessions;
 use crate::args::ExecArgs;
 use crate::client::Client;
 use crate::client::Patience;
+use crate::client::with_query;
 use crate::error::CliError;
 use crate::output::note;
 use crate::render::human_bytes;
+use crate::render::string;
 use crate::shell::command_line;
 
 /// The daemon's own limit on a command that names none, in seconds.
@@ -24,6 +28,8 @@ const TIMEOUT_DEFAULT_SECONDS: u64 = 30;
 /// How long beyond the command's own limit we wait for the answer. The daemon answers within
 /// seconds of the limit; a machine under load gets the rest.
 const ANSWER_MARGIN: Duration = Duration::from_secs(90);
+/// The most output that the daemon keeps of each stream of a job.
+const OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Survivors that are named on stderr.
 const SURVIVORS_SHOWN_MAX: usize = 3;
 
@@ -31,6 +37,12 @@ const SURVIVORS_SHOWN_MAX: usize = 3;
 pub(super) fn run(context: &Context, args: &ExecArgs) -> Result<u8, CliError> {
     let client = context.client()?;
     let id = sessions::resolve(&client, &args.session.id)?;
+    if args.stream {
+        return match args.stdin {
+            true => stream_fed(context, client, id, args),
+            false => stream_unfed(context, client, id, args),
+        };
+    }
     let answer = ask(&client, &id, args, ANSWER_MARGIN)?;
     show(
         context,
@@ -48,20 +60,79 @@ fn seconds_of(args: &ExecArgs) -> u64 {
 /// The daemon's answer, awaited for `margin` longer than the command may take.
 fn ask(client: &Client, id: &str, args: &ExecArgs, margin: Duration) -> Result<Value, CliError> {
     let path = format!("{}/{id}/exec", sessions::SESSIONS);
+    let limit = Duration::from_secs(seconds_of(args)).saturating_add(margin);
+    let patience = Patience::AtMost(limit);
+    let answer = if args.stdin {
+        let seconds = args.timeout.map(|seconds| seconds.to_string());
+        let pairs = [
+            ("command", Some(command_line(&args.command))),
+            ("timeout_seconds", seconds),
+        ];
+        client.post_bytes(
+            &with_query(&path, &pairs),
+            &mut io::stdin().lock(),
+            patience,
+        )
+    } else {
+        client.post(&path, &body(args), patience)
+    };
+    answer.map_err(|error| match error {
+        CliError::Late { waited, .. } => CliError::CommandLate {
+            id: id.to_owned(),
+            waited,
+        },
+        other => other,
+    })
+}
+
+/// The request as JSON.
+fn body(args: &ExecArgs) -> Value {
     let mut body = json!({"command": command_line(&args.command)});
     if let (Some(seconds), Value::Object(map)) = (args.timeout, &mut body) {
         map.insert("timeout_seconds".to_owned(), seconds.into());
     }
-    let limit = Duration::from_secs(seconds_of(args)).saturating_add(margin);
-    client
-        .post(&path, &body, Patience::AtMost(limit))
-        .map_err(|error| match error {
-            CliError::Late { waited, .. } => CliError::CommandLate {
-                id: id.to_owned(),
-                waited,
-            },
-            other => other,
-        })
+    body
+}
+
+/// The command's output as it comes.
+fn stream_unfed(
+    context: &Context,
+    client: Client,
+    id: String,
+    args: &ExecArgs,
+) -> Result<u8, CliError> {
+    let path = format!("{}/{id}/exec/stream", sessions::SESSIONS);
+    let stream = client.post_stream(&path, &body(args))?;
+    Follow::started(context, id, client, stream)
+}
+
+/// The same, of a command that reads what we read: a job with a standard input, since one connection
+/// cannot carry both ways at once.
+fn stream_fed(
+    context: &Context,
+    client: Client,
+    id: String,
+    args: &ExecArgs,
+) -> Result<u8, CliError> {
+    let body = json!({
+        "command": command_line(&args.command),
+        "timeout_seconds": seconds_of(args),
+        "max_output_bytes": OUTPUT_BYTES_MAX,
+        "stdin": true,
+    });
+    let answer = client.post(&jobs::path(&id), &body, Patience::Normal)?;
+    let job = string(&answer, "job").to_owned();
+    let (feeder, session, fed) = (context.client()?, id.clone(), job.clone());
+    // Not waited for: a command that ends without reading everything leaves nothing to wait for.
+    std::thread::spawn(move || {
+        if let Err(error) = jobs::feed(&feeder, &session, &fed, io::stdin().lock(), true) {
+            let closed = matches!(&error, CliError::Api { status: 409, .. });
+            if !closed {
+                note(&format!("fluxctl: {error}"));
+            }
+        }
+    });
+    Follow::new(context, id, job).run(client)
 }
 
 /// Writes what the command wrote, and remarks on what was unusual.

@@ -4,6 +4,8 @@ mod events;
 mod evidence;
 mod exec;
 mod export;
+mod follow_job;
+mod jobs;
 mod ledger;
 mod redaction;
 mod replay;
@@ -53,6 +55,7 @@ impl Context {
 pub(crate) fn failure_code(command: &Command) -> Option<u8> {
     match command {
         Command::Agent(Agent::Exec(_)) => Some(EXIT_EXEC_FAILED),
+        Command::Agent(Agent::Logs(logs)) if logs.follow => Some(EXIT_EXEC_FAILED),
         Command::Ledger(Ledger::Verify(_)) => Some(EXIT_USAGE),
         _ => None,
     }
@@ -126,6 +129,11 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
         Agent::Get(args) => sessions::get(context, &args.id),
         Agent::Rm(args) => sessions::remove(context, &args.ids),
         Agent::Exec(args) => exec::run(context, &args),
+        Agent::Bg(args) => jobs::start(context, &args),
+        Agent::Jobs(args) => jobs::list(context, &args.id),
+        Agent::Logs(args) => jobs::logs(context, &args),
+        Agent::Stdin(args) => jobs::stdin(context, &args),
+        Agent::Kill(args) => jobs::kill(context, &args),
         Agent::Checkpoint(args) => time_travel::checkpoint(context, &args),
         Agent::Checkpoints(args) => time_travel::list(context, &args.id),
         Agent::RmCheckpoint(args) => time_travel::remove(context, &args),

@@ -60,13 +60,13 @@ pub(crate) fn what(event: &Value) -> String {
         return "(redacted)".to_owned();
     };
     let words = match kind {
-        "exec.started" => first_line(string(data, "command")),
-        "exec" => format!(
+        "exec.started" | "job.start" => first_line(string(data, "command")),
+        "exec" | "job.exit" => format!(
             "{}{}",
             first_line(string(data, "command")),
             exec_notes(data)
         ),
-        "exec.failed" | "exec.refused" => {
+        "exec.failed" | "exec.refused" | "job.failed" | "job.refused" => {
             format!(
                 "{}: {}",
                 first_line(string(data, "command")),

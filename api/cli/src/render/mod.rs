@@ -5,6 +5,7 @@
 pub(crate) mod capabilities;
 pub(crate) mod events;
 pub(crate) mod evidence;
+pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod replay;
 pub(crate) mod sessions;

@@ -64,7 +64,7 @@ pub(crate) fn render(events: &[Value], style: Style) -> String {
 fn summary(steps: &[Step], start: Option<DateTime<Utc>>) -> String {
     let commands: Vec<&Step> = steps
         .iter()
-        .filter(|step| step.kind.starts_with("exec"))
+        .filter(|step| step.kind.starts_with("exec") || is_job(&step.kind))
         .collect();
     let failed = commands.iter().filter(|step| step.failed).count();
     let running = steps.iter().filter(|step| step.result == "running").count();
@@ -134,6 +134,14 @@ fn name_steps(steps: &mut [Step]) {
     }
 }
 
+/// Whether an event of this kind, or a step, is a job and not something that was sent to one.
+fn is_job(kind: &str) -> bool {
+    matches!(
+        kind,
+        "job" | "job.start" | "job.exit" | "job.failed" | "job.refused"
+    )
+}
+
 fn step_of(event: &Value) -> Step {
     let kind = string(event, "kind");
     let data = event.get("data").unwrap_or(&Value::Null);
@@ -141,7 +149,10 @@ fn step_of(event: &Value) -> Step {
     Step {
         seq: number(event, "seq"),
         at: time(string(event, "at")),
-        kind: kind.strip_suffix(".started").unwrap_or(kind).to_owned(),
+        kind: match is_job(kind) {
+            true => "job".to_owned(),
+            false => kind.strip_suffix(".started").unwrap_or(kind).to_owned(),
+        },
         result,
         tone,
         took_ms: number(data, "duration_ms"),
@@ -163,7 +174,7 @@ fn result_of(kind: &str, data: &Value) -> (String, Tone, bool) {
     match kind.rsplit_once('.') {
         // A daemon's own start is a whole step, not the beginning of one.
         Some(("host", _)) => (String::new(), Tone::Plain, false),
-        Some((_, "started")) => ("running".to_owned(), Tone::Open, false),
+        Some((_, "started")) | Some(("job", "start")) => ("running".to_owned(), Tone::Open, false),
         Some((_, "failed" | "refused")) => {
             let code = string(data, "code");
             let word = if kind.ends_with("refused") {
