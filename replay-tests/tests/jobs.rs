@@ -75,7 +75,7 @@ fn a_page_ends_where_the_next_begins_and_a_wait_ends_with_news() {
     let daemon = shared();
     let api = daemon.api();
     let id = api.create();
-    let job = api.background(&id, "seq 1 60000; read word; echo $word");
+    let job = api.background(&id, "seq 1 60000; exec sleep 300");
     let mut read = Vec::new();
     let mut offset = 0;
     let whole: String = (1..=60_000).map(|n| format!("{n}\n")).collect();
@@ -86,7 +86,7 @@ fn a_page_ends_where_the_next_begins_and_a_wait_ends_with_news() {
         read.extend_from_slice(text.as_bytes());
         offset = page["next_offset"].as_u64().expect("an offset");
     }
-    assert_eq!(read, whole.as_bytes());
+    assert!(read == whole.as_bytes(), "{} bytes", read.len());
     let behind = api.get(&format!(
         "{}?offset={}",
         Api::job_path(&id, &job),
@@ -95,7 +95,6 @@ fn a_page_ends_where_the_next_begins_and_a_wait_ends_with_news() {
     assert_eq!(behind.error(400), "invalid_field");
     let too_long = api.get(&format!("{}?wait_ms=25001", Api::job_path(&id, &job)));
     assert_eq!(too_long.error(400), "invalid_field");
-    let _ = ended(api, &id, &job);
     api.remove(&id);
 }
 
