@@ -101,6 +101,7 @@ mod tests {
             exec_id: ExecId(Uuid::nil()),
             command: "true".into(),
             timeout_ms: 1,
+            stdin: false,
         };
         check(
             &with(exec),

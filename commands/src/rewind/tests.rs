@@ -76,6 +76,7 @@ impl Story {
             exec_id: ExecId(Uuid::nil()),
             command: command.to_owned(),
             timeout_ms: 1,
+            stdin: false,
         });
         let exec = self.record(started, None);
         let before = Before::exec(self.events);
