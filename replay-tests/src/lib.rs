@@ -53,6 +53,8 @@ pub use sse::Frame;
 pub use start::Start;
 pub use state::State;
 pub use time_travel::ids;
+pub use time_travel::is_tidy;
+pub use time_travel::names;
 pub use wait::PATIENCE;
 pub use wait::eventually;
 pub use wait::marker;

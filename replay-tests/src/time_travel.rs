@@ -1,11 +1,15 @@
 //! Checkpoints, forks and the ring of points, as a client asks for them.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 use serde_json::json;
 
 use crate::api::Answer;
 use crate::api::Api;
 use crate::api::SESSIONS;
+use crate::state::State;
+use crate::wait::eventually;
 
 impl Api {
     /// Posts to a session.
@@ -99,4 +103,56 @@ pub fn ids(list: &Value) -> Vec<String> {
     items
         .map(|item| item["id"].as_str().expect("an id").to_owned())
         .collect()
+}
+
+/// Every sandbox and every snapshot on disk is somebody's, and nobody misses one. What is let go of is
+/// removed without anyone waiting for it, and so it is looked at again until it is so.
+///
+/// # Panics
+///
+/// When it does not become so.
+pub fn is_tidy(api: &Api, state: &State, what: &str) {
+    eventually(&format!("{what}: all that is there is needed"), || {
+        let sessions = api.sessions();
+        let sandboxes: BTreeSet<String> = names(state, "sandboxes").into_iter().collect();
+        let owned: BTreeSet<String> = sessions.iter().map(|it| text(&it["sandbox_id"])).collect();
+        let snapshots: BTreeSet<String> = names(state, "snapshots").into_iter().collect();
+        let needed: BTreeSet<String> = sessions.iter().flat_map(|it| needed(api, it)).collect();
+        (sandboxes == owned && snapshots == needed).then_some(())
+    });
+}
+
+/// The snapshots that a session's record and ring name.
+fn needed(api: &Api, session: &Value) -> Vec<String> {
+    let ring = api.ring(&text(&session["id"]));
+    let listed = [&session["checkpoints"], &ring["points"], &ring["undone"]];
+    let items = listed
+        .into_iter()
+        .flat_map(|list| list.as_array().expect("a list"));
+    let mut ids: Vec<String> = items.map(|item| text(&item["snapshot"]["id"])).collect();
+    let baseline = session.pointer("/origin/snapshot/id");
+    ids.extend(baseline.filter(|it| it.is_string()).map(text));
+    ids
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().expect("text").to_owned()
+}
+
+/// What is in a folder of the state, but for what is hidden.
+///
+/// # Panics
+///
+/// When it cannot be read.
+#[must_use]
+pub fn names(state: &State, folder: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(state.root().join(folder)).expect("the folder");
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> = entries
+        .flatten()
+        .map(name)
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    names.sort();
+    names
 }

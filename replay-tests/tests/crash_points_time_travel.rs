@@ -8,6 +8,8 @@ use fluxvm_replay_tests::SESSIONS;
 use fluxvm_replay_tests::Start;
 use fluxvm_replay_tests::State;
 use fluxvm_replay_tests::ids;
+use fluxvm_replay_tests::is_tidy;
+use fluxvm_replay_tests::names;
 use fluxvm_replay_tests::verified;
 use serde_json::Value;
 use serde_json::json;
@@ -94,31 +96,7 @@ impl After {
         let record = self.api().session(&self.session);
         assert_eq!(record["status"], "running", "{what}: {record}");
         assert_eq!(record["in_flight"], json!([]), "{what}: {record}");
-        let sandboxes = names(&self.state, "sandboxes");
-        assert_eq!(
-            sandboxes.len(),
-            self.api().sessions().len(),
-            "{what}: {sandboxes:?}"
-        );
-        let mut kept: Vec<String> = Vec::new();
-        for session in self.api().sessions() {
-            let id = session["id"].as_str().expect("an id");
-            let ring = self.api().ring(id);
-            let listed = [&session["checkpoints"], &ring["points"], &ring["undone"]];
-            let of = |list: &Value| list.as_array().expect("a list").clone();
-            let all = listed.into_iter().flat_map(of);
-            let snapshot = |it: Value| it["snapshot"]["id"].as_str().expect("an id").to_owned();
-            kept.extend(all.map(snapshot));
-            kept.extend(
-                session
-                    .pointer("/origin/snapshot/id")
-                    .and_then(Value::as_str)
-                    .map(ToOwned::to_owned),
-            );
-        }
-        kept.sort();
-        kept.dedup();
-        assert_eq!(names(&self.state, "snapshots"), kept, "{what}");
+        is_tidy(self.api(), &self.state, what);
         verified(&self.api().export_ledger());
     }
 
@@ -152,18 +130,6 @@ impl After {
             names(&self.state, "snapshots").is_empty().then_some(())
         });
     }
-}
-
-fn names(state: &State, folder: &str) -> Vec<String> {
-    let entries = std::fs::read_dir(state.root().join(folder)).expect("the folder");
-    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
-    let mut names: Vec<String> = entries
-        .flatten()
-        .map(name)
-        .filter(|name| !name.starts_with('.'))
-        .collect();
-    names.sort();
-    names
 }
 
 fn checkpoint() -> Asked {
