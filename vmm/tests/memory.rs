@@ -10,7 +10,7 @@ mod common;
 
 use std::sync::Arc;
 
-use agentd_client::protocol::{ExecId, ShellChoice, StartRequest};
+use agentd_client::protocol::{ExecId, ExecPolicy, ShellChoice, StartExtension, StartRequest};
 use agentd_client::{AgentdClient, ExecEvent};
 use common::{Lab, Traces, root_or_skip, sh};
 use fluxvm_vmm::{
@@ -132,6 +132,7 @@ async fn processes_jobs_and_their_output_live_on() {
         let Revived { sandbox, report } = revive(&lab, &snapshot, Identity::Keep).await;
         eprintln!("revived in {:?}", began.elapsed());
         assert!(report.memory && !report.identity_renewed, "{report:?}");
+        assert!(report.unconfined.is_empty(), "{report:?}");
         let guest = sandbox.guest();
         assert_eq!(sh(guest, FETCH).await.ok(), "served", "round {round}");
         assert_eq!(
@@ -239,4 +240,44 @@ async fn what_cannot_be_kept_is_said_and_harms_nothing() {
     );
     assert_eq!(sh(guest, "pgrep -c sleep").await.ok(), "1");
     assert_eq!(lab.engine.snapshots().await.unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_confined_command_is_not_kept_and_not_touched() {
+    let Some(lab) = lab_or_skip() else { return };
+    let sandbox = lab.create().await;
+    let id = ExecId::new(SandboxId::random().to_string()).unwrap();
+    let mut request = StartRequest::new(id, ["sleep", "1000"]);
+    let folders = [
+        "/bin",
+        "/usr",
+        "/lib",
+        "/lib64",
+        "/etc",
+        "/dev",
+        "/proc",
+        "/workspace",
+    ];
+    request.x = Some(StartExtension {
+        confine: Some(Box::new(ExecPolicy {
+            read: Some(folders.map(str::to_owned).to_vec()),
+            ..ExecPolicy::default()
+        })),
+        ..StartExtension::default()
+    });
+    sandbox.guest().start(&request).await.unwrap();
+    let started = "while ! pgrep -x sleep >/dev/null; do :; done";
+    sh(sandbox.guest(), started).await.ok();
+    let alive = "pgrep -x sleep";
+    let before = sh(sandbox.guest(), alive).await.ok().to_owned();
+    let spec = |memory| SnapshotSpec {
+        id: SnapshotId::random(),
+        memory,
+    };
+    let refused = sandbox.checkpoint(spec(MemoryWanted::Required)).await;
+    assert!(matches!(&refused, Err(SnapshotError::Memory(why)) if why.contains("sleep")));
+    let taken = sandbox.checkpoint(spec(MemoryWanted::BestEffort)).await;
+    let taken = taken.unwrap().memory;
+    assert!(matches!(&taken, MemoryKept::Impossible { reason } if reason.contains("confined")));
+    assert_eq!(sh(sandbox.guest(), alive).await.ok(), before);
 }

@@ -269,7 +269,8 @@ async fn without_criu_snapshots_hold_the_disk_and_say_why() {
     assert!(capabilities.snapshot && !capabilities.memory_checkpoint);
     let why = capabilities.memory_checkpoint_reason.unwrap();
     let sandbox = lab.create().await;
-    sh(sandbox.guest(), "setsid sleep 1000 >/dev/null 2>&1 &").await;
+    let script = "setsid sleep 1000 >/dev/null 2>&1 & while ! pgrep -x sleep; do :; done";
+    sh(sandbox.guest(), script).await.ok();
     let spec = |memory| SnapshotSpec {
         memory,
         ..disk_only()

@@ -148,7 +148,8 @@ fn memory_and_disk(
             match dumped {
                 Ok((draft, memory)) => {
                     let (bytes, digest) = memory::total(&memory);
-                    let pause = began.elapsed();
+                    let images = putting.folder.join(memory::IMAGES);
+                    let pause = memory::pause(&images).unwrap_or_else(|| began.elapsed());
                     return Ok(Taken {
                         captured: Captured { draft, pause },
                         kept: MemoryKept::Kept { bytes, digest },

@@ -15,6 +15,7 @@ use super::criu;
 use super::folder::{Folder, agents_dir, private_folder};
 use super::host_view::{FolderPlan, hidden_paths, plan_folders};
 use super::launch::os;
+use super::memory::Checked;
 use super::options::ProcboxOptions;
 use super::process::Process;
 use super::remove::Remains;
@@ -26,6 +27,9 @@ use crate::error::{CreateError, CreateFault, CreateStage, ProbeError, means_out_
 use crate::layers::{LayerRef, Store, TREE};
 use crate::snapshot::SnapshotId;
 use crate::spec::{ImageRef, SandboxId};
+
+/// Tokens that belong to a snapshot, beside those of sandboxes, begin with this.
+pub(super) const TOKEN_PREFIX: &str = "snapshot-";
 
 /// The shared part of a [`Procbox`](super::Procbox) and its sandboxes.
 pub(super) struct Engine {
@@ -47,6 +51,7 @@ pub(super) struct Engine {
     /// Why no snapshots can be taken here.
     pub(super) no_snapshots: Option<String>,
     standing: Mutex<HashMap<SandboxId, Shared>>,
+    checked: Mutex<HashMap<SnapshotId, Checked>>,
 }
 
 impl Engine {
@@ -132,6 +137,7 @@ impl Engine {
             criu,
             no_snapshots: None,
             standing: Mutex::default(),
+            checked: Mutex::default(),
         };
         engine.sweep();
         engine.prove()?;
@@ -202,9 +208,14 @@ impl Engine {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Memory images whose content was checked in this daemon's life.
+    pub(super) fn checked(&self) -> MutexGuard<'_, HashMap<SnapshotId, Checked>> {
+        self.checked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where the token of a guest daemon is kept whose memory a snapshot has.
     pub(super) fn token_of(&self, id: &SnapshotId) -> PathBuf {
-        agents_dir(&self.options.secrets_dir).join(format!("snapshot-{id}"))
+        agents_dir(&self.options.secrets_dir).join(format!("{TOKEN_PREFIX}{id}"))
     }
 
     pub(super) fn folder(&self, id: &SandboxId) -> Folder {

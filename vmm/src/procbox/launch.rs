@@ -24,6 +24,8 @@ use crate::error::{CreateError, CreateFault, CreateStage};
 /// How long the launcher may take for one answer. It waits for nobody but the kernel; a loaded host
 /// with a slow disk needs a second.
 const ANSWER_SECONDS_MAX: i64 = 20;
+/// The same where it brings processes back: gigabytes of memory are read first.
+const RESTORE_SECONDS_MAX: i64 = 600;
 
 /// A launcher at work. It dies with this value, and the first process with it unless that was
 /// started.
@@ -81,6 +83,14 @@ impl Launch {
     /// Hands it the request and the log.
     pub(super) fn request(&self, request: &Request, log: &File) -> Result<(), CreateError> {
         let stage = CreateStage::Launcher;
+        if matches!(request, Request::Launch(launch) if launch.memory.is_some()) {
+            setsockopt(
+                &self.control,
+                ReceiveTimeout,
+                &TimeVal::seconds(RESTORE_SECONDS_MAX),
+            )
+            .map_err(|errno| os(stage, "a longer time limit", errno.into()))?;
+        }
         let bytes = serde_json::to_vec(request)
             .map_err(|error| os(stage, "writing the request", io::Error::other(error)))?;
         let fds = [log.as_raw_fd()];
@@ -159,7 +169,7 @@ impl Launch {
                 Err(Errno::EINTR) => {}
                 Err(Errno::ECONNRESET) if resets_left > 0 => resets_left -= 1,
                 Err(Errno::EAGAIN) => {
-                    return Err(died(format!("no answer within {ANSWER_SECONDS_MAX} s")));
+                    return Err(died("no answer in time".to_owned()));
                 }
                 Err(errno) => return Err(os(CreateStage::Launcher, "its answer", errno.into())),
             }

@@ -42,7 +42,7 @@ struct Outside {
     /// Mapped files, by what CRIU calls them, and where they lie inside.
     mapped: BTreeMap<String, String>,
     log: String,
-    /// Commands that run under limits that only a fresh start gives.
+    /// Commands that run under limits that only a fresh start gives: they are not kept.
     confined: BTreeSet<String>,
 }
 
@@ -71,6 +71,12 @@ pub(super) fn dump<T>(
     for _ in 0..TRIES_MAX {
         let outside = look(process, record)
             .map_err(os(|| "looking at what the programs have open".to_owned()))?;
+        // The kernel gives nobody his Landlock domain back. And one that is cut off from sockets
+        // outside stops CRIU half-way, with the process's code already changed.
+        if let Some(name) = outside.confined.first() {
+            let reason = "what confines it would be lost with it, so it is not kept";
+            return Ok(Err(format!("the command {name} is confined: {reason}")));
+        }
         let images = snapshot.join(IMAGES);
         prepare(&images).map_err(os(|| format!("making {}", images.display())))?;
         let dumped = run(engine, program, process, &images, &outside, &mut capture)?;
@@ -331,22 +337,91 @@ pub(super) fn total(record: &MemoryRecord) -> (u64, ContentDigest) {
     (all, ContentDigest::new(*hasher.finalize().as_bytes()))
 }
 
-/// Checks that the images are what was kept. An error is a sentence.
-pub(super) fn verify(images: &Path, record: &MemoryRecord) -> Result<(), String> {
-    for (name, bytes, digest) in &record.images {
-        let read = File::open(images.join(name)).and_then(|file| digest_of_file(&file));
-        match read {
-            Ok(found) if found == (*bytes, *digest) => {}
-            Ok(_) => return Err(format!("the memory image {name} has other content")),
-            Err(error) => return Err(format!("the memory image {name} cannot be read: {error}")),
+/// Inode and time of change of each image when its content was last checked.
+pub(super) type Checked = Vec<(u64, i64, i64)>;
+
+/// Checks that the images are what was kept; content only of those that changed since `before`. An
+/// error is a sentence.
+pub(super) fn verify(
+    images: &Path,
+    record: &MemoryRecord,
+    before: Option<&Checked>,
+) -> Result<Checked, String> {
+    let mut checked = Checked::new();
+    for (number, (name, bytes, digest)) in record.images.iter().enumerate() {
+        let unreadable = |error| format!("the memory image {name} cannot be read: {error}");
+        let file = File::open(images.join(name)).map_err(unreadable)?;
+        let facts = file.metadata().map_err(unreadable)?;
+        let now = (facts.ino(), facts.ctime(), facts.ctime_nsec());
+        let known = before.and_then(|before| before.get(number)) == Some(&now);
+        if !known && digest_of_file(&file).map_err(unreadable)? != (*bytes, *digest) {
+            return Err(format!("the memory image {name} has other content"));
+        }
+        checked.push(now);
+    }
+    Ok(checked)
+}
+
+/// How long the tree stood still, from CRIU's own count.
+pub(super) fn pause(images: &Path) -> Option<Duration> {
+    /// Two magic numbers and the length of the message.
+    const HEAD_BYTES: usize = 12;
+    let bytes = fs::read(images.join("stats-dump")).ok()?;
+    // Field 1 is the message about the dump; in it field 1 is the time that stopping took, and field
+    // 2 the time that everything stood still, in microseconds.
+    let (mut rest, outer) = field(bytes.get(HEAD_BYTES..)?)?;
+    if outer.0 != 1 {
+        return None;
+    }
+    let mut micros = 0_u64;
+    while let Some((after, (number, value))) = field(rest) {
+        rest = after;
+        if number == 1 || number == 2 {
+            micros = micros.saturating_add(value);
         }
     }
-    Ok(())
+    (micros > 0).then(|| Duration::from_micros(micros))
+}
+
+/// The next field of a message: its number and value. Of one that holds bytes, the value is their
+/// number, and they come next.
+fn field(bytes: &[u8]) -> Option<(&[u8], (u64, u64))> {
+    let (rest, key) = varint(bytes)?;
+    let (rest, value) = varint(rest)?;
+    matches!(key & 7, 0 | 2).then_some((rest, (key >> 3, value)))
+}
+
+fn varint(bytes: &[u8]) -> Option<(&[u8], u64)> {
+    let mut value = 0_u64;
+    for (at, byte) in bytes.iter().enumerate().take(10) {
+        value |= u64::from(byte & 0x7f).checked_shl(u32::try_from(7 * at).ok()?)?;
+        if byte & 0x80 == 0 {
+            return Some((bytes.get(at + 1..)?, value));
+        }
+    }
+    None
 }
 
 impl Engine {
     /// Where CRIU's knowledge of this kernel is kept while the machine is up.
     pub(super) fn criu_cache(&self) -> PathBuf {
         self.options.snapshots_dir.join(".criu-kernel")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_is_read_from_the_statistics() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut bytes = vec![0_u8; 12];
+        // dump { freezing_time: 300, frozen_time: 70_000, memdump_time: 5 }
+        bytes.extend([0x0a, 9, 0x08, 0xac, 0x02, 0x10, 0xf0, 0xa2, 0x04, 0x18, 5]);
+        fs::write(dir.path().join("stats-dump"), &bytes).unwrap();
+        assert_eq!(pause(dir.path()), Some(Duration::from_micros(70_300)));
+        fs::write(dir.path().join("stats-dump"), &bytes[..13]).unwrap();
+        assert_eq!(pause(dir.path()), None);
     }
 }

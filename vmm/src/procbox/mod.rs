@@ -266,6 +266,7 @@ impl Backend for Procbox {
         let (engine, id) = (Arc::clone(&self.engine), *id);
         let removed = blocking(move || {
             let removed = engine.store.remove_snapshot(&id);
+            engine.checked().remove(&id);
             // Only one whose memory was kept has one.
             let _ = std::fs::remove_file(engine.token_of(&id));
             removed

@@ -150,7 +150,10 @@ pub(super) fn verify(engine: &Engine, record: &SnapshotRecord) -> Result<(), Sna
     let attributes = engine.attributes();
     let id = record.snapshot.id;
     if let Some(kept) = &record.memory {
-        memory::verify(&images(engine, record), kept).map_err(|detail| damaged(id, detail))?;
+        let before = engine.checked().get(&id).cloned();
+        let checked = memory::verify(&images(engine, record), kept, before.as_ref());
+        let checked = checked.map_err(|detail| damaged(id, detail))?;
+        engine.checked().insert(id, checked);
     }
     record.chain.iter().try_for_each(|layer| {
         let checked = engine.store.verify(layer.id, attributes);

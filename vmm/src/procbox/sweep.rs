@@ -5,11 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::engine::Engine;
+use super::engine::{Engine, TOKEN_PREFIX};
+use super::folder::agents_dir;
 use super::record::Record;
 use super::remove::left_in_trash;
 use super::skeleton;
 use super::tree::remove_tree;
+use crate::snapshot::SnapshotId;
 
 impl Engine {
     /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on. The
@@ -19,6 +21,7 @@ impl Engine {
         let left = left_in_trash(dir).and_then(|mut left| {
             left.extend(self.unused_skeletons(dir)?);
             left.extend(self.store.leftovers()?);
+            self.forget_tokens()?;
             Ok(left)
         });
         let swept =
@@ -65,5 +68,20 @@ impl Engine {
             }
         }
         Ok(unused)
+    }
+
+    /// Removes tokens that were kept for snapshots which never came to be, or are gone.
+    fn forget_tokens(&self) -> io::Result<()> {
+        for entry in fs::read_dir(agents_dir(&self.options.secrets_dir))? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let id = name
+                .to_str()
+                .and_then(|name| name.strip_prefix(TOKEN_PREFIX)?.parse().ok());
+            if id.is_some_and(|id: SnapshotId| self.store.free(&id).is_ok()) {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        Ok(())
     }
 }

@@ -68,6 +68,10 @@ pub(super) fn supervise(plan: &mut Plan) -> ! {
         libc::close(plan.stdin);
         libc::close(plan.stdout);
         libc::close(plan.stderr);
+        // Nor what a memory checkpoint cannot keep.
+        if plan.ruleset != plan.null {
+            libc::close(plan.ruleset);
+        }
     }
     if leader < 0 {
         report(
