@@ -123,3 +123,45 @@ fn an_undo_brings_processes_back_and_a_redo_too() {
     counts_on(api, &id, at);
     api.remove(&id);
 }
+
+#[test]
+fn a_job_goes_back_with_its_session_and_one_that_came_later_is_gone() {
+    let daemon = shared();
+    let api = daemon.api();
+    let memory = keeps_memory(api);
+    let id = api.create();
+    let waits = "echo waiting; while [ ! -e stop ]; do sleep 0.05; done; echo stopped";
+    let early = api.background(&id, waits);
+    eventually("it waits", || {
+        (api.job(&id, &early, "")["output"] == "waiting\n").then_some(())
+    });
+    let body = json!({"tag": "a", "memory": memory});
+    let _ = api.ask(&id, "checkpoint", &body).expect(201);
+    let later = api.background(&id, "sleep 300");
+    let restored = api.restore(&id, "a");
+    assert_eq!(restored["memory"], memory);
+    eventually("the later one is gone", || {
+        (api.job(&id, &later, "")["state"] == "failed").then_some(())
+    });
+    let failed = |event: &serde_json::Value| event["kind"] == "job.failed";
+    if memory {
+        text(api, &id, "touch stop");
+        eventually("the early one ends", || {
+            (api.job(&id, &early, "")["state"] == "exited").then_some(())
+        });
+        let ended = api.job(&id, &early, "");
+        assert_eq!(
+            (&ended["output"], &ended["exit_code"]),
+            (&json!("waiting\nstopped\n"), &json!(0)),
+            "{ended}"
+        );
+    }
+    let events = api.events(&id);
+    let codes: Vec<_> = events
+        .iter()
+        .filter(|event| failed(event))
+        .map(|event| event["data"]["code"].clone())
+        .collect();
+    assert_eq!(codes, vec![json!("replaced"); if memory { 1 } else { 2 }]);
+    api.remove(&id);
+}

@@ -144,7 +144,22 @@ pub(crate) async fn finish(
 ) -> Result<(), CommandError> {
     let exec_id = exec_id(running.started.job)?;
     let mut spool = None;
-    let followed = follow(inner, running, sandbox, &live, &mut spool, attach, &exec_id).await;
+    let (mut sandbox, mut attach) = (Arc::clone(sandbox), attach);
+    let mut replaced = false;
+    let followed = loop {
+        let followed = follow(
+            inner, running, &sandbox, &live, &mut spool, attach, &exec_id,
+        )
+        .await;
+        match (followed, inner.sandboxes.get(running.session)) {
+            // The session went to another state of its own, and the job may have gone with it.
+            (Err(Failure::SandboxGone), Some(new)) if new.id() != sandbox.id() => {
+                (sandbox, attach, replaced) = (new, Attach::Resume, true);
+            }
+            (Err(Failure::NeverStarted), _) if replaced => break Err(Failure::Replaced),
+            (followed, _) => break followed,
+        }
+    };
     let recorded = match followed {
         Ok(exit) => {
             crash::point("job.ended");
@@ -159,7 +174,6 @@ pub(crate) async fn finish(
     drop(live);
     // Only now does the guest let go of its copy: had the daemon died before, the next one would have
     // found it. Nobody waits for that.
-    let sandbox = Arc::clone(sandbox);
     tokio::spawn(async move { exec::release(sandbox.as_ref(), &exec_id).await });
     let listed = inner.book.world().jobs.of(running.session).len();
     if listed >= JOBS_LISTED_MAX {

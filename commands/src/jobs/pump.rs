@@ -36,6 +36,8 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 pub(super) enum Failure {
     #[error("its sandbox ended while it ran")]
     SandboxGone,
+    #[error("its session went to a state in which it does not run")]
+    Replaced,
     #[error("it could not be started: {0}")]
     SpawnFailed(String),
     #[error("the guest does not know it: it never started")]
@@ -52,6 +54,7 @@ impl Failure {
     pub(super) fn code(&self) -> &'static str {
         match self {
             Self::SandboxGone => "sandbox_gone",
+            Self::Replaced => "replaced",
             Self::SpawnFailed(_) => "spawn_failed",
             Self::NeverStarted => "interrupted",
             Self::Unreachable(_) => "guest_unreachable",

@@ -85,8 +85,8 @@ pub struct JobFailed {
     pub job: JobId,
     /// The shell line.
     pub command: String,
-    /// A stable code: `sandbox_gone`, `guest_unreachable`, `spawn_failed`, `interrupted`,
-    /// `content_unavailable` when its output could not be kept.
+    /// A stable code: `sandbox_gone`, `guest_unreachable`, `spawn_failed`, `interrupted`, `replaced`
+    /// when its session went to a state in which it does not run, `content_unavailable` when its output could not be kept.
     pub code: String,
     /// What went wrong, for a person.
     pub reason: String,
