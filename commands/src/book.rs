@@ -229,6 +229,12 @@ impl Book {
         for _ in 0..DECIDE_ATTEMPTS_MAX {
             let session = self.session(caller, id)?;
             let decided = decide(&session)?;
+            if decided.entries.is_empty() {
+                return match decided.refused {
+                    Some(error) => Err(error),
+                    None => Ok((session, Vec::new())),
+                };
+            }
             let expected = ExpectedVersion::Exact(session.version);
             let stream = id.stream();
             let appended = self.append_all(caller, stream, expected, decided.entries);

@@ -7,8 +7,11 @@ use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::BlobError;
 use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::SignError;
+use fluxvm_projections::Approval;
+use fluxvm_projections::ApprovalId;
 use fluxvm_projections::JobId;
 use fluxvm_projections::SessionId;
+use fluxvm_projections::TokenId;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::ReviveError;
 use fluxvm_vmm::SnapshotError;
@@ -39,6 +42,29 @@ pub enum CommandError {
         code: &'static str,
         /// Which rule, and what of the request it is about.
         reason: String,
+    },
+    /// People have to decide on the command first.
+    #[error("the command waits for an approval: {}", .0.request.approval_id)]
+    ApprovalRequired(Box<Approval>),
+    /// No such approval in this session.
+    #[error("approval {0} not found in this session")]
+    ApprovalNotFound(ApprovalId),
+    /// There is nothing to decide any more.
+    #[error("approval {approval}: {why}")]
+    ApprovalDecided {
+        /// The approval.
+        approval: ApprovalId,
+        /// Why.
+        why: String,
+    },
+    /// No such token of this session.
+    #[error("token {0} not found in this session")]
+    TokenNotFound(TokenId),
+    /// The session has as many tokens as it can.
+    #[error("{limit} tokens of this session are live, which is the limit; revoke one first")]
+    TooManyTokens {
+        /// The limit.
+        limit: usize,
     },
     /// No such session, or none that this caller may know of.
     #[error("session {0} not found")]
@@ -264,6 +290,11 @@ impl CommandError {
             Self::Invalid { .. } => "invalid_field",
             Self::Unenforceable { .. } => "not_enforceable",
             Self::Refused { code, .. } => code,
+            Self::ApprovalRequired(_) => "approval_required",
+            Self::ApprovalNotFound(_) => "approval_not_found",
+            Self::ApprovalDecided { .. } => "approval_decided",
+            Self::TokenNotFound(_) => "token_not_found",
+            Self::TooManyTokens { .. } => "too_many_tokens",
             Self::NotFound(_) => "session_not_found",
             Self::NotRunning { .. } => "session_not_running",
             Self::JobNotFound(_) => "job_not_found",

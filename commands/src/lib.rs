@@ -15,6 +15,7 @@
 
 mod aftermath;
 mod answer;
+mod approvals;
 mod book;
 mod caller;
 mod capabilities;
@@ -51,7 +52,9 @@ mod spec;
 #[cfg(test)]
 mod testing;
 mod time_travel;
+mod tokens;
 mod turns;
+mod usage;
 
 pub use aftermath::Done;
 pub use agentd_protocol::OutputStream;
@@ -66,6 +69,7 @@ pub use answer::ReplayStep;
 pub use answer::RestoreAnswer;
 pub use answer::RewindAnswer;
 pub use answer::SkippedStep;
+pub use approvals::Answer;
 pub use caller::Caller;
 pub use clock::Clock;
 pub use clock::SystemClock;
@@ -105,3 +109,9 @@ pub use request::RuntimeRequest;
 pub use request::StartJob;
 pub use request::StdinSource;
 pub use request::WorkspaceRequest;
+pub use tokens::LiveToken;
+pub use tokens::MintToken;
+pub use tokens::MintedToken;
+pub use tokens::RefusedRequest;
+pub use tokens::TOKEN_PREFIX;
+pub use usage::ReportUsage;

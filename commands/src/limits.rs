@@ -119,6 +119,37 @@ pub const POLICY_PATTERN_CHARS_MAX: usize = 512;
 /// The longest host of a policy, in bytes: what a name can have.
 pub const POLICY_HOST_BYTES_MAX: usize = 253;
 
+/// Session tokens that live at once in one session.
+pub const TOKENS_LIVE_MAX: usize = 32;
+
+/// How long a session token lives when nobody says, in seconds.
+pub const TOKEN_TTL_SECONDS_DEFAULT: u64 = 3_600;
+
+/// The longest life of a session token, in seconds: one day.
+pub const TOKEN_TTL_SECONDS_MAX: u64 = 86_400;
+
+/// The longest label of a session token, in characters: it is printed in tables.
+pub const TOKEN_LABEL_CHARS_MAX: usize = 64;
+
+/// Refusals of one session token that are recorded: what its holder tried is known by then, and the ledger
+/// is not filled by it.
+pub const TOKEN_REFUSALS_RECORDED_MAX: u64 = 100;
+
+/// How long an approval can be decided and used, in seconds.
+pub const APPROVAL_SECONDS: i64 = 600;
+
+/// The longest that a request waits for an approval, in seconds.
+pub const APPROVAL_WAIT_SECONDS_MAX: u64 = 120;
+
+/// Approval requests of one session that are open at once: more than people can look at.
+pub const APPROVALS_OPEN_MAX: usize = 32;
+
+/// The longest note of one who decides, in characters.
+pub const APPROVAL_NOTE_CHARS_MAX: usize = 1_024;
+
+/// The largest number in one report of usage: a thousand million tokens, or a thousand dollars.
+pub const USAGE_REPORT_MAX: u64 = 1_000_000_000;
+
 /// People who may have to agree to one command.
 pub const APPROVERS_MAX: u32 = 5;
 

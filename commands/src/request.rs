@@ -6,6 +6,7 @@ use std::pin::Pin;
 use bytes::Bytes;
 use chrono::DateTime;
 use chrono::Utc;
+use fluxvm_projections::BudgetRecord;
 use fluxvm_projections::IdentityMode;
 use fluxvm_projections::Recording;
 use fluxvm_projections::SessionId;
@@ -23,8 +24,8 @@ pub struct CreateSession {
     pub runtime: RuntimeRequest,
     /// The policy.
     pub policy: PolicyRequest,
-    /// A budget was asked for.
-    pub has_budget: bool,
+    /// What it may use.
+    pub budget: Option<BudgetRecord>,
     /// Seconds until it ends by itself.
     pub ttl_seconds: Option<u64>,
     /// Whether outputs are kept.
@@ -148,6 +149,23 @@ pub struct Exec {
     pub command: String,
     /// Its time limit, in milliseconds.
     pub timeout_ms: Option<u64>,
+    /// The approval that it comes with.
+    pub approval_id: Option<String>,
+    /// How long to wait for people to decide, in seconds.
+    pub approval_wait_seconds: Option<u64>,
+}
+
+impl Exec {
+    /// A command without anything that it need not have.
+    #[must_use]
+    pub fn new(command: String, timeout_ms: Option<u64>) -> Self {
+        Self {
+            command,
+            timeout_ms,
+            approval_id: None,
+            approval_wait_seconds: None,
+        }
+    }
 }
 
 /// A job to be started.
@@ -161,6 +179,10 @@ pub struct StartJob {
     pub max_output_bytes: Option<u64>,
     /// Its time limit, in milliseconds; none when `None`.
     pub timeout_ms: Option<u64>,
+    /// The approval that it comes with.
+    pub approval_id: Option<String>,
+    /// How long to wait for people to decide, in seconds.
+    pub approval_wait_seconds: Option<u64>,
 }
 
 /// Bytes for a job's standard input.

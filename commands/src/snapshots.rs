@@ -266,6 +266,7 @@ mod tests {
             policy: PolicyRecord::default(),
             record: Recording::Full,
             expires_at: None,
+            budget: None,
         }
     }
 

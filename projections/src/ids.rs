@@ -55,6 +55,14 @@ uuid_id! {
     /// A job: a command that outlives its request. The guest knows it by the same id.
     JobId
 }
+uuid_id! {
+    /// A session token, without its secret.
+    TokenId
+}
+uuid_id! {
+    /// A command that people decide on.
+    ApprovalId
+}
 
 impl SessionId {
     /// The ledger stream that holds this session's events: `session/<uuid>`.

@@ -355,6 +355,7 @@ mod tests {
         let redacted = Event::SessionRedacted(SessionRedacted {
             seqs: vec![1, 2],
             exec_ms: 0,
+            job_ms: 0,
         });
         let max = JOBS_LISTED_MAX as u64;
         let mut live = vec![started(1), exited(2, 1)];

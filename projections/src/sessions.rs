@@ -12,6 +12,8 @@ use serde::Serialize;
 use crate::checkpoints::Checkpoints;
 use crate::envelope::Envelope;
 use crate::event::Event;
+use crate::event::budget::BudgetRecord;
+use crate::event::budget::UsageReported;
 use crate::event::exec::ExecStarted;
 use crate::event::exec::is_false;
 use crate::event::exec::is_zero;
@@ -77,6 +79,9 @@ pub struct Session {
     pub record: Recording,
     /// What its sandbox can do.
     pub capabilities: Capabilities,
+    /// What it may use. Left out where there is no limit, so that older states keep their digests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetRecord>,
     /// What it used.
     pub usage: Usage,
     /// Intents without an outcome, in the ledger's order.
@@ -134,6 +139,27 @@ pub struct Usage {
     /// Jobs that were started. Left out where there was none, so that older states keep their digests.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub jobs: u64,
+    /// The summed time of the jobs that ended, in milliseconds. Left out like the number of them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub job_ms: u64,
+    /// Tokens that models read, as they were reported. Left out where there are none, so that older states
+    /// keep their digests; so are the next two.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub input_tokens: u64,
+    /// Tokens that models wrote.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub output_tokens: u64,
+    /// What they cost, in millionths of a US dollar.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cost_microusd: u64,
+}
+
+impl Usage {
+    fn report(&mut self, used: &UsageReported) {
+        self.input_tokens = self.input_tokens.saturating_add(used.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(used.output_tokens);
+        self.cost_microusd = self.cost_microusd.saturating_add(used.cost_microusd);
+    }
 }
 
 /// An intent whose outcome is not known yet.
@@ -171,6 +197,9 @@ pub enum OperationKind {
     Job {
         /// Which.
         job: JobId,
+        /// Its time limit, in milliseconds, if it has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_ms: Option<u64>,
         /// The shell line.
         command: String,
     },
@@ -358,6 +387,7 @@ impl Session {
             policy: asked.policy.clone(),
             record: asked.record,
             capabilities: Capabilities::default(),
+            budget: asked.budget.clone(),
             usage: Usage::default(),
             in_flight: Vec::new(),
             cleaned_up: false,
@@ -423,6 +453,7 @@ impl Session {
         let kind = OperationKind::Job {
             job: started.job,
             command: started.command.clone(),
+            timeout_ms: started.timeout_ms,
         };
         self.open(envelope, kind);
     }
@@ -461,6 +492,7 @@ impl Session {
                 self.close(envelope);
                 self.end(SessionStatus::Deleted, None);
             }
+            Event::UsageReported(used) => self.usage.report(used),
             Event::SessionExpired(_) => self.end(SessionStatus::Expired, None),
             // A sandbox that was replaced may end whenever it likes.
             Event::SandboxGone(gone) if !self.ended() && gone.sandbox_id == self.sandbox_id => {
@@ -472,9 +504,12 @@ impl Session {
                 self.interrupted_resolution
                     .clone_from(&interrupted.resolution);
             }
+            Event::JobExited(exited) => {
+                self.close(envelope);
+                self.usage.job_ms += exited.duration_ms;
+            }
             Event::ExecFailed(_)
             | Event::ReplayCompleted(_)
-            | Event::JobExited(_)
             | Event::JobFailed(_)
             | Event::JobStdinWritten(_)
             | Event::JobKilled(_) => {
@@ -490,6 +525,7 @@ impl Session {
     /// A fold that saw them before and one that never did agree from here on.
     fn redacted(&mut self, redacted: &SessionRedacted) {
         self.usage.exec_ms = redacted.exec_ms;
+        self.usage.job_ms = redacted.job_ms;
         self.rewind.erase(&redacted.seqs);
         if let Some(operation) = &mut self.interrupted_op {
             operation.erase(&redacted.seqs);

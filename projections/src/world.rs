@@ -7,12 +7,14 @@ use fluxvm_verify::RecordedEvent;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::approvals::Approvals;
 use crate::envelope::DecodeError;
 use crate::envelope::Envelope;
 use crate::holds::Holds;
 use crate::idempotency::Idempotency;
 use crate::jobs::Jobs;
 use crate::sessions::Sessions;
+use crate::tokens::Tokens;
 
 /// Every projection, fed by one pass over the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +31,12 @@ pub struct World {
     /// Jobs. Left out where there is none, for the same reason.
     #[serde(default, skip_serializing_if = "Jobs::is_empty")]
     pub jobs: Jobs,
+    /// Session tokens. Left out where there is none, so that older states keep their digests.
+    #[serde(default, skip_serializing_if = "Tokens::is_empty")]
+    pub tokens: Tokens,
+    /// Commands that people decide on. Left out where there is none, for the same reason.
+    #[serde(default, skip_serializing_if = "Approvals::is_empty")]
+    pub approvals: Approvals,
 }
 
 /// A digest of a [`World`]: equal exactly when the states are.
@@ -47,6 +55,8 @@ impl World {
         self.idempotency.apply(&envelope);
         self.holds.apply(&envelope);
         self.jobs.apply(&envelope);
+        self.tokens.apply(&envelope);
+        self.approvals.apply(&envelope);
         self.position = envelope.seq.position();
         Ok(())
     }

@@ -143,6 +143,7 @@ fn asked() -> Event {
         },
         record: Recording::Full,
         expires_at: DateTime::from_timestamp(1_900_000_000, 0),
+        budget: None,
     })
 }
 
@@ -371,6 +372,7 @@ fn a_fold_that_never_saw_what_was_erased_agrees_with_one_that_did() {
     let redacted = SessionRedacted {
         seqs: vec![4, 5],
         exec_ms: 12,
+        job_ms: 0,
     };
     let story = running()
         .on(key, Event::IdempotencyClaimed(claim))

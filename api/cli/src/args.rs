@@ -2,9 +2,11 @@
 //! that what reaches it has the right shape (a duration is a duration, a policy is a known name),
 //! so that a typing mistake is answered before a request is made.
 
+pub(crate) mod approvals;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod time_travel;
+pub(crate) mod tokens;
 
 use std::path::PathBuf;
 
@@ -135,6 +137,18 @@ pub(crate) enum Agent {
     Replay(ReplayArgs),
     /// Write a session's events as JSONL that can be verified without the daemon
     Export(ExportArgs),
+    /// Make a token that reaches one session only, for the operations that it names
+    Token(tokens::TokenArgs),
+    /// List a session's live tokens
+    Tokens(SessionArg),
+    /// End a session's token at once
+    Untoken(tokens::UntokenArgs),
+    /// List the commands that wait, or waited, for people to decide on them
+    Approvals(approvals::ApprovalsArgs),
+    /// Let a command run that waits for it
+    Approve(approvals::DecideArgs),
+    /// Refuse a command that waits
+    Deny(approvals::DecideArgs),
     /// Delete sessions and their sandboxes; their ledger stays
     Rm(RmArgs),
 }
@@ -188,6 +202,24 @@ pub(crate) struct RunArgs {
     /// A policy by its name
     #[arg(long, value_enum)]
     pub(crate) policy: Option<Preset>,
+    /// A pattern of commands that may run (repeatable); without any, all may
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) cmd_allow: Vec<String>,
+    /// A pattern of commands that may not run (repeatable)
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) cmd_deny: Vec<String>,
+    /// A pattern of commands that people decide on (repeatable)
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) cmd_ask: Vec<String>,
+    /// The kernel holds the session to the programs that the patterns name
+    #[arg(long)]
+    pub(crate) cmd_enforce: bool,
+    /// Commands that the session may run
+    #[arg(long, value_name = "N")]
+    pub(crate) max_execs: Option<u64>,
+    /// Time that its commands may take together: seconds, or 90s, 30m
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
+    pub(crate) max_exec_seconds: Option<u64>,
     /// What is kept of commands' output: its bytes, or only its digest
     #[arg(long, value_enum)]
     pub(crate) record: Option<Record>,
@@ -239,6 +271,12 @@ pub(crate) struct ExecArgs {
     /// Let the command read what comes on our own standard input
     #[arg(long)]
     pub(crate) stdin: bool,
+    /// The approval that the command was given
+    #[arg(long, value_name = "APPROVAL")]
+    pub(crate) approval_id: Option<String>,
+    /// Wait this long for people to decide on the command, at most 120 s
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
+    pub(crate) approval_wait: Option<u64>,
     /// The command, after `--`
     #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
     pub(crate) command: Vec<String>,

@@ -1,6 +1,7 @@
 //! What all requests share, and who they come from.
 
 use std::future::Future;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::OnceLock;
 
@@ -27,6 +28,7 @@ use crate::limits::JOB_STREAMS_MAX;
 use crate::limits::STREAMS_MAX;
 use crate::metrics::Metrics;
 use crate::query::read_position;
+use crate::rate::RateLimit;
 use crate::status::ApiError;
 
 /// What all requests share. Cheap to clone.
@@ -36,6 +38,7 @@ pub(crate) struct App(Arc<Shared>);
 struct Shared {
     engine: OnceLock<Engine>,
     auth: Authenticator,
+    rate: Option<RateLimit>,
     lifecycle: Lifecycle,
     metrics: Metrics,
     metrics_are_public: bool,
@@ -46,10 +49,16 @@ struct Shared {
 
 impl App {
     /// An app that answers `starting` until it has its engine.
-    pub(crate) fn new(auth: Authenticator, metrics: Metrics, metrics_are_public: bool) -> Self {
+    pub(crate) fn new(
+        auth: Authenticator,
+        rate: Option<RateLimit>,
+        metrics: Metrics,
+        metrics_are_public: bool,
+    ) -> Self {
         Self(Arc::new(Shared {
             engine: OnceLock::new(),
             auth,
+            rate,
             lifecycle: Lifecycle::new(),
             metrics,
             metrics_are_public,
@@ -75,6 +84,11 @@ impl App {
 
     pub(crate) fn auth(&self) -> &Authenticator {
         &self.0.auth
+    }
+
+    /// How often one actor may ask, if there is a limit.
+    pub(crate) fn rate(&self) -> Option<&RateLimit> {
+        self.0.rate.as_ref()
     }
 
     pub(crate) fn lifecycle(&self) -> &Lifecycle {
@@ -130,7 +144,8 @@ impl App {
     }
 }
 
-/// A caller that may use sessions: an administrator, of the host or of a tenant.
+/// A caller that may use sessions: an administrator, of the host or of a tenant, or the holder of a
+/// session token that is for this route.
 pub(crate) struct Admin(pub(crate) Caller);
 
 /// A caller that may use what belongs to no tenant: an administrator of the host.
@@ -141,7 +156,8 @@ impl FromRequestParts<App> for Admin {
 
     async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Self, ApiError> {
         let identity = identity(parts)?;
-        if identity.role != Role::Admin {
+        // That a session token is for this route was found out before.
+        if identity.role != Role::Admin && identity.scope.is_none() {
             return Err(ApiError::forbidden(
                 "a read-only token may not use sessions",
             ));
@@ -241,6 +257,25 @@ fn session_id(text: &str) -> Result<SessionId, ApiError> {
 fn plain_uuid(text: &str) -> Option<Uuid> {
     let id = Uuid::try_parse(text).ok();
     id.filter(|id| id.hyphenated().to_string() == text)
+}
+
+/// The session of a path, and something of it by its id.
+pub(crate) struct Below<T>(pub(crate) SessionId, pub(crate) T);
+
+impl<T: FromStr> FromRequestParts<App> for Below<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let path = Path::<(String, String)>::from_request_parts(parts, app).await;
+        let (session, below) = path
+            .map_err(|_| ApiError::route_not_found(parts.uri.path()))?
+            .0;
+        let id = session_id(&session)?;
+        let below = below
+            .parse()
+            .map_err(|_| ApiError::route_not_found(parts.uri.path()))?;
+        Ok(Self(id, below))
+    }
 }
 
 /// The event of a path.

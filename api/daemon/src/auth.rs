@@ -8,11 +8,14 @@
 use axum::http::HeaderMap;
 use axum::http::HeaderValue;
 use axum::http::header;
+use fluxvm_commands::LiveToken;
+use fluxvm_commands::TOKEN_PREFIX;
 use subtle::ConditionallySelectable;
 use subtle::ConstantTimeEq;
 
 use crate::config::Role;
 use crate::config::TokenConfig;
+use crate::scope::Scope;
 
 /// The actor of every request under open access.
 const ANONYMOUS: &str = "anonymous-admin";
@@ -26,6 +29,31 @@ pub(crate) struct Identity {
     pub(crate) role: Role,
     /// The tenant that it is confined to.
     pub(crate) tenant: Option<String>,
+    /// What the token is for, where it is one of a session.
+    pub(crate) scope: Option<Scope>,
+}
+
+impl Identity {
+    /// The holder of a session token. It has a role that may nothing by itself.
+    pub(crate) fn of_token(live: LiveToken) -> Self {
+        Self {
+            actor: format!("session-token:{}", live.token.id),
+            role: Role::ReadOnly,
+            tenant: live.tenant,
+            scope: Some(Scope {
+                token: live.token.id,
+                session: live.token.session,
+                ops: live.token.ops,
+            }),
+        }
+    }
+}
+
+/// The secret of a session token, if the request has one.
+pub(crate) fn session_secret(headers: &HeaderMap) -> Option<&[u8]> {
+    bearer(headers)
+        .ok()
+        .filter(|token| token.starts_with(TOKEN_PREFIX.as_bytes()))
 }
 
 /// Why a request was not let in.
@@ -78,6 +106,7 @@ impl Authenticator {
             actor: "admin:local".into(),
             role: Role::Admin,
             tenant: None,
+            scope: None,
         };
         let mut known = vec![Known {
             digest: digest(admin_token.as_bytes()),
@@ -92,6 +121,7 @@ impl Authenticator {
                 actor: format!("{}:{name}", token.role.as_str()),
                 role: token.role,
                 tenant: token.tenant.clone(),
+                scope: None,
             };
             known.push(Known {
                 digest: digest(token.token.as_bytes()),
@@ -112,6 +142,7 @@ impl Authenticator {
                 actor: ANONYMOUS.into(),
                 role: Role::Admin,
                 tenant: None,
+                scope: None,
             }),
             Access::Open => Err(AuthRefusal::Foreign),
             Access::Tokens(known) => identify_by_token(known, bearer(headers)?),

@@ -83,6 +83,10 @@ pub(crate) struct AuthConfig {
     pub(crate) require: Option<bool>,
     /// Tokens beside the admin token of the state folder.
     pub(crate) tokens: Vec<TokenConfig>,
+    /// Requests that one actor may make in a second; left out, any number.
+    pub(crate) rate_limit_rps: Option<u32>,
+    /// Requests that one actor may make at once, after a silence.
+    pub(crate) rate_limit_burst: Option<u32>,
 }
 
 /// One of `[[auth.tokens]]`.
@@ -269,6 +273,13 @@ fn check(config: &Config) -> Result<(), String> {
             "auth.require: false lets everyone in, so that auth.tokens mean nothing".into(),
         );
     }
+    let rates = [config.auth.rate_limit_rps, config.auth.rate_limit_burst];
+    if rates.contains(&Some(0)) {
+        return Err("auth.rate_limit_rps and auth.rate_limit_burst: must be at least 1".into());
+    }
+    if config.auth.rate_limit_burst.is_some() && config.auth.rate_limit_rps.is_none() {
+        return Err("auth.rate_limit_burst: goes with auth.rate_limit_rps".into());
+    }
     ledger::check(&config.ledger)?;
     if config.sandbox.uid_count == Some(0) {
         return Err("sandbox.uid_count: must be at least 1".into());
@@ -347,7 +358,7 @@ mod tests {
                 ok
                 line 1: lsten: unknown field `lsten`, expected one of `listen`, `state_dir`, `auth`, `ledger`, `sandbox`
                 line 1: listen: `7788` is not an address with a port, such as 127.0.0.1:7788 or [::1]:7788
-                line 2: auth.requrie: unknown field `requrie`, expected `require` or `tokens`
+                line 2: auth.requrie: unknown field `requrie`, expected one of `require`, `tokens`, `rate_limit_rps`, `rate_limit_burst`
                 line 2: auth.require: invalid type: string "yes", expected a boolean
                 line 3: auth.tokens[0].role: unknown variant `root`, expected `admin` or `read-only`
                 line 1: auth.tokens[0]: missing field `role`

@@ -35,6 +35,7 @@ use crate::config::LedgerConfig;
 use crate::config::VerifyAtStart;
 use crate::lifecycle::Stage;
 use crate::metrics::Metrics;
+use crate::rate::RateLimit;
 use crate::ready;
 use crate::routes;
 use crate::serve;
@@ -93,7 +94,12 @@ pub(crate) async fn run(settings: Settings) -> Result<(), DaemonError> {
     };
     let listener = listen(settings.listen).await?;
     let address = local_address(&listener)?;
-    let app = App::new(auth, metrics(), address.ip().is_loopback());
+    let app = App::new(
+        auth,
+        RateLimit::of(settings.rate.0, settings.rate.1),
+        metrics(),
+        address.ip().is_loopback(),
+    );
     let server = tokio::spawn(serve::serve(
         listener,
         routes::router(app.clone()),

@@ -6,20 +6,29 @@
 
 use std::time::Instant;
 
+use axum::body::Body;
 use axum::extract::MatchedPath;
 use axum::extract::Request;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::HeaderValue;
+use axum::http::Method;
+use axum::http::header;
 use axum::middleware::Next;
 use axum::response::IntoResponse;
 use axum::response::Response;
+use fluxvm_commands::RefusedRequest;
+use futures_util::StreamExt;
 use uuid::Uuid;
 
 use crate::app::App;
 use crate::app::RequestId;
+use crate::auth;
+use crate::auth::AuthRefusal;
 use crate::auth::Identity;
 use crate::body::BodySlot;
+use crate::limits::PATH_CHARS_RECORDED_MAX;
+use crate::scope::Scope;
 use crate::status::ApiError;
 
 /// The header that names a request.
@@ -42,7 +51,12 @@ pub(crate) async fn edge(State(app): State<App>, mut request: Request, next: Nex
     let body = BodySlot::of(&mut request);
     let identity = identify(&app, &path, request.headers());
     let known = identity.as_ref().ok().cloned().flatten();
-    let mut response = match identity {
+    let scope = known.as_ref().and_then(|identity| identity.scope.clone());
+    let let_in = match &known {
+        Some(identity) => admit(&app, identity, &method, &path, &route).await,
+        None => Ok(()),
+    };
+    let mut response = match identity.and_then(|identity| let_in.map(|()| identity)) {
         Ok(identity) => {
             request.extensions_mut().insert(RequestId(id));
             request.extensions_mut().insert(body.clone());
@@ -53,6 +67,9 @@ pub(crate) async fn edge(State(app): State<App>, mut request: Request, next: Nex
         }
         Err(refusal) => refusal.into_response(),
     };
+    if let Some(scope) = scope {
+        response = until_revoked(&app, scope, response);
+    }
     body.drain().await;
     if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
         response.headers_mut().insert(REQUEST_ID, value);
@@ -77,7 +94,59 @@ fn identify(app: &App, path: &str, headers: &HeaderMap) -> Result<Option<Identit
     if public {
         return Ok(None);
     }
+    // A session token is one everywhere, also where nobody needs a token.
+    if let Some(secret) = auth::session_secret(headers) {
+        let live = app.engine()?.live_token(secret);
+        return Ok(Some(Identity::of_token(live.ok_or(AuthRefusal::Unknown)?)));
+    }
     Ok(Some(app.auth().identify(headers)?))
+}
+
+/// Whether this caller may ask now, and ask this. What a session token is not for is recorded.
+async fn admit(
+    app: &App,
+    identity: &Identity,
+    method: &Method,
+    path: &str,
+    route: &str,
+) -> Result<(), ApiError> {
+    if let Some(rate) = app.rate() {
+        let taken = rate.take(&identity.actor, Instant::now());
+        taken.map_err(ApiError::rate_limited)?;
+    }
+    let Some(scope) = &identity.scope else {
+        return Ok(());
+    };
+    let Err(reason) = scope.allows(method, path, route) else {
+        return Ok(());
+    };
+    let refused = RefusedRequest {
+        method: method.to_string(),
+        path: path.chars().take(PATH_CHARS_RECORDED_MAX).collect(),
+        reason: reason.clone(),
+    };
+    let engine = app.engine()?;
+    let recorded = engine.record_token_refusal(scope.session, scope.token, refused);
+    if let Err(error) = recorded.await {
+        tracing::error!(%error, "the refusal of a session token was not recorded");
+    }
+    Err(ApiError::out_of_scope(reason))
+}
+
+/// Ends a stream when the token that opened it can no longer be used.
+fn until_revoked(app: &App, scope: Scope, response: Response) -> Response {
+    let streams = response
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|kind| kind == "text/event-stream");
+    let Ok(engine) = app.engine() else {
+        return response;
+    };
+    if !streams {
+        return response;
+    }
+    let ended = async move { engine.token_ended(scope.session, scope.token).await };
+    response.map(|body| Body::from_stream(body.into_data_stream().take_until(Box::pin(ended))))
 }
 
 /// The caller's own id when it is a UUID, so that it can stand in the ledger; else a new one.

@@ -10,6 +10,7 @@
 //! ```
 
 mod app;
+mod approval_view;
 mod auth;
 mod body;
 mod cli;
@@ -25,8 +26,10 @@ mod limits;
 mod logging;
 mod metrics;
 mod query;
+mod rate;
 mod ready;
 mod routes;
+mod scope;
 mod serve;
 mod session_view;
 mod settings;

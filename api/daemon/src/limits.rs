@@ -89,6 +89,12 @@ pub(crate) const TOKEN_BYTES_MAX: usize = 512;
 /// The longest name of a token or tenant, in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 
+/// Characters of a path that are recorded when a session token is not for it.
+pub(crate) const PATH_CHARS_RECORDED_MAX: usize = 256;
+
+/// Actors whose rates are watched before those that were silent are forgotten.
+pub(crate) const RATE_ACTORS_MAX: usize = 4_096;
+
 /// The largest config file, in bytes.
 pub(crate) const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use fluxvm_api_types::AskView;
+use fluxvm_api_types::BudgetView;
 use fluxvm_api_types::CapabilitiesView;
 use fluxvm_api_types::FilesystemView;
 use fluxvm_api_types::InterruptedView;
@@ -13,7 +14,9 @@ use fluxvm_api_types::SessionView;
 use fluxvm_api_types::UsageView;
 use fluxvm_api_types::WorkspaceView;
 use fluxvm_commands::status_name;
+use fluxvm_projections::BudgetRecord;
 use fluxvm_projections::Capabilities;
+use fluxvm_projections::OnExhaust;
 use fluxvm_projections::Operation;
 use fluxvm_projections::PolicyRecord;
 use fluxvm_projections::ProcessRecord;
@@ -72,13 +75,16 @@ pub(crate) fn view(session: &Session) -> SessionView {
             .iter()
             .map(time_travel_view::checkpoint)
             .collect(),
-        budget: None,
+        budget: session.budget.as_ref().map(budget),
         usage: UsageView {
             execs: session.usage.execs,
             exec_ms: session.usage.exec_ms,
             jobs: session.usage.jobs,
             children: session.children.len() as u64,
             workspace_bytes: None,
+            input_tokens: session.usage.input_tokens,
+            output_tokens: session.usage.output_tokens,
+            cost_usd: dollars(session.usage.cost_microusd),
         },
         record: match session.record {
             Recording::Full => "full",
@@ -94,6 +100,34 @@ pub(crate) fn view(session: &Session) -> SessionView {
                 resolution: session.interrupted_resolution.clone(),
             }),
     }
+}
+
+fn budget(budget: &BudgetRecord) -> BudgetView {
+    BudgetView {
+        max_execs: budget.max_execs,
+        max_exec_seconds: budget.max_exec_seconds,
+        max_jobs: budget.max_jobs,
+        max_concurrent_jobs: budget.max_concurrent_jobs,
+        max_children: budget.max_children,
+        max_compute_seconds: budget.max_compute_seconds,
+        max_output_bytes: budget.max_output_bytes,
+        max_input_tokens: budget.max_input_tokens,
+        max_output_tokens: budget.max_output_tokens,
+        max_cost_usd: budget.max_cost_microusd.map(dollars),
+        on_exhaust: match budget.on_exhaust {
+            OnExhaust::Stop => "stop",
+            OnExhaust::RefuseNext => "refuse-next",
+        },
+    }
+}
+
+/// Exact for every amount that a person would write down.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "only beyond thousands of millions of dollars"
+)]
+fn dollars(microusd: u64) -> f64 {
+    microusd as f64 / 1e6
 }
 
 /// What was compiled, and nothing else.

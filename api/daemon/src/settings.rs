@@ -37,6 +37,8 @@ pub(crate) struct Settings {
     pub(crate) state_dir: PathBuf,
     /// Tokens beside the admin token.
     pub(crate) tokens: Vec<TokenConfig>,
+    /// Requests that one actor may make in a second, and at once.
+    pub(crate) rate: (Option<u32>, Option<u32>),
     /// The ledger.
     pub(crate) ledger: LedgerConfig,
     /// The guest daemon.
@@ -180,6 +182,7 @@ impl Settings {
             listen,
             open,
             state_dir,
+            rate: (config.auth.rate_limit_rps, config.auth.rate_limit_burst),
             tokens: config.auth.tokens,
             ledger: config.ledger,
             agentd,

@@ -13,6 +13,9 @@ pub struct ErrorBody<'a> {
     /// The path of the field that is at fault.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'a str>,
+    /// What else the error has to say, by its code.
+    #[serde(flatten)]
+    pub more: Option<&'a serde_json::Map<String, serde_json::Value>>,
 }
 
 /// A list.

@@ -99,6 +99,51 @@ impl Visitor<'_> for SecondsVisitor {
     }
 }
 
+/// An amount of US dollars, not negative, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dollars(u64);
+
+impl Dollars {
+    /// The amount in millionths of a dollar.
+    #[must_use]
+    pub fn microusd(self) -> u64 {
+        self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Dollars {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(DollarsVisitor)
+    }
+}
+
+struct DollarsVisitor;
+
+impl Visitor<'_> for DollarsVisitor {
+    type Value = Dollars;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an amount of dollars, 0 or more")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Dollars, E> {
+        value
+            .checked_mul(1_000_000)
+            .map(Dollars)
+            .ok_or_else(|| E::custom("is more dollars than there are"))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Dollars, E> {
+        // As a time, which has the same range and never rounds to less: a microsecond for a millionth.
+        let micros = Duration::try_from_secs_f64(value)
+            .ok()
+            .and_then(|amount| u64::try_from(amount.as_nanos().div_ceil(1_000)).ok());
+        micros
+            .map(Dollars)
+            .ok_or_else(|| E::custom("must be an amount of dollars, 0 or more"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

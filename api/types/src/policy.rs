@@ -8,6 +8,7 @@ use serde::de::MapAccess;
 use serde::de::Visitor;
 use serde::de::value::MapAccessDeserializer;
 
+use crate::number::Dollars;
 use crate::object;
 
 /// `policy`.
@@ -236,12 +237,26 @@ pub struct Budget {
     /// Bytes that the workspace may hold when a command starts.
     #[serde(default)]
     pub max_workspace_bytes: Option<u64>,
+    /// Tokens that models read, as they are reported.
+    #[serde(default)]
+    pub max_input_tokens: Option<u64>,
+    /// Tokens that models wrote, as they are reported.
+    #[serde(default)]
+    pub max_output_tokens: Option<u64>,
+    /// What models cost, as it is reported, in US dollars.
+    #[serde(default)]
+    pub max_cost_usd: Option<Dollars>,
+    /// What happens to what runs when the time runs out.
+    #[serde(default)]
+    pub on_exhaust: Option<Exhaust>,
 }
 
-impl Budget {
-    /// There is a limit in it.
-    #[must_use]
-    pub fn limits_something(&self) -> bool {
-        *self != Self::default()
-    }
+/// `budget.on_exhaust`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exhaust {
+    /// Time is reserved, so that nothing goes over it.
+    Stop,
+    /// What runs goes on, and the next is refused.
+    RefuseNext,
 }

@@ -51,7 +51,7 @@ pub struct SessionView {
     /// Checkpoints that it took.
     pub checkpoints: Vec<CheckpointView>,
     /// Its limits.
-    pub budget: Option<()>,
+    pub budget: Option<BudgetView>,
     /// What it used.
     pub usage: UsageView,
     /// Whether outputs are kept (`full`) or only their digests (`digest`).
@@ -196,6 +196,43 @@ pub struct CapabilitiesView {
     pub network: String,
 }
 
+/// `budget` of a session: the limits that it has.
+#[derive(Clone, Debug, Serialize)]
+pub struct BudgetView {
+    /// Commands through exec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_execs: Option<u64>,
+    /// Summed time of commands through exec, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_exec_seconds: Option<u64>,
+    /// Jobs started.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_jobs: Option<u64>,
+    /// Jobs running at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_jobs: Option<u64>,
+    /// Children made by forking.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_children: Option<u64>,
+    /// Summed time of commands and jobs, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_compute_seconds: Option<u64>,
+    /// Bytes kept of one output stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_bytes: Option<u64>,
+    /// Tokens that models read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_input_tokens: Option<u64>,
+    /// Tokens that models wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_output_tokens: Option<u64>,
+    /// What models cost, in US dollars.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_cost_usd: Option<f64>,
+    /// `stop` or `refuse-next`.
+    pub on_exhaust: &'static str,
+}
+
 /// `usage` of a session.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct UsageView {
@@ -209,6 +246,12 @@ pub struct UsageView {
     pub children: u64,
     /// What the workspace held when it was last measured.
     pub workspace_bytes: Option<u64>,
+    /// Tokens that models read, as they were reported.
+    pub input_tokens: u64,
+    /// Tokens that models wrote.
+    pub output_tokens: u64,
+    /// What they cost, in US dollars.
+    pub cost_usd: f64,
 }
 
 /// An operation whose outcome is not there yet, or never came.

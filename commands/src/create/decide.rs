@@ -3,6 +3,7 @@
 use chrono::DateTime;
 use chrono::TimeDelta;
 use chrono::Utc;
+use fluxvm_projections::BudgetRecord;
 use fluxvm_projections::RuntimeRecord;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::SessionCreateStarted;
@@ -50,12 +51,7 @@ pub(super) fn decide(
     context: Context,
 ) -> Result<SessionCreateStarted, CommandError> {
     check_agent(&request.agent)?;
-    if request.has_budget {
-        return Err(unenforceable(
-            "budget",
-            "budgets are not enforced by this version",
-        ));
-    }
+    let budget = budget(request.budget)?;
     let files = request.policy.filesystem.as_ref();
     let agreed = files.is_some_and(|rules| rules.enforcement == Enforcement::BestEffort);
     let workspace = compile_workspace(request.workspace, context.can.confinement || agreed)?;
@@ -72,7 +68,20 @@ pub(super) fn decide(
         policy,
         record: request.record,
         expires_at,
+        budget,
     })
+}
+
+/// A budget without a limit is none. What nothing counts yet is not promised.
+fn budget(asked: Option<BudgetRecord>) -> Result<Option<BudgetRecord>, CommandError> {
+    let Some(asked) = asked.filter(|asked| *asked != BudgetRecord::default()) else {
+        return Ok(None);
+    };
+    if asked.max_workspace_bytes.is_some() {
+        let message = "the size of a workspace is not measured by this version";
+        return Err(unenforceable("budget.max_workspace_bytes", message));
+    }
+    Ok(Some(asked))
 }
 
 /// Why the workspace is not what was asked for, if it is not.
@@ -420,10 +429,6 @@ mod tests {
             &expect![
                 "not_enforceable: runtime.memory_mb: this host gives the daemon no memory control group"
             ],
-        );
-        check(
-            |request| request.has_budget = true,
-            &expect!["not_enforceable: budget: budgets are not enforced by this version"],
         );
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Collector {
     hasher: blake3::Hasher,
     kept: Vec<u8>,
     total_bytes: u64,
+    /// Bytes that are kept at most.
+    limit_bytes: usize,
     /// Something did not fit. From then on nothing more is kept, so that what is kept is a prefix.
     full: bool,
 }
@@ -43,12 +45,13 @@ impl OutputMemory {
 }
 
 impl Collector {
-    pub(crate) fn new(memory: OutputMemory) -> Self {
+    pub(crate) fn new(memory: OutputMemory, limit_bytes: usize) -> Self {
         Self {
             memory,
             hasher: blake3::Hasher::new(),
             kept: Vec::new(),
             total_bytes: 0,
+            limit_bytes: limit_bytes.min(EXEC_OUTPUT_BYTES_MAX),
             full: false,
         }
     }
@@ -59,7 +62,7 @@ impl Collector {
         if self.full {
             return;
         }
-        let room = EXEC_OUTPUT_BYTES_MAX.saturating_sub(self.kept.len());
+        let room = self.limit_bytes.saturating_sub(self.kept.len());
         let (fitting, rest) = bytes.split_at(bytes.len().min(room));
         if !self.memory.reserve(fitting.len()) {
             self.cut();
@@ -153,7 +156,7 @@ mod tests {
     #[test]
     fn what_fits_is_kept_and_has_one_digest() {
         let memory = OutputMemory::default();
-        let mut collector = Collector::new(memory.clone());
+        let mut collector = Collector::new(memory.clone(), EXEC_OUTPUT_BYTES_MAX);
         collector.push(b"a\n");
         collector.push(b"\xff\x00");
         let (record, kept) = collector.finish(true);
@@ -175,7 +178,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_counted_and_still_digested() {
-        let mut collector = Collector::new(OutputMemory::default());
+        let mut collector = Collector::new(OutputMemory::default(), EXEC_OUTPUT_BYTES_MAX);
         let chunk = "é".repeat(1024 * 1024 / 2);
         collector.push(b"x");
         for _ in 0..17 {
@@ -202,7 +205,7 @@ mod tests {
     fn commands_share_their_memory_and_give_it_back() {
         let memory = OutputMemory::default();
         assert!(memory.reserve(EXEC_OUTPUT_BYTES_TOTAL_MAX - 2));
-        let mut collector = Collector::new(memory.clone());
+        let mut collector = Collector::new(memory.clone(), EXEC_OUTPUT_BYTES_MAX);
         collector.push(b"ab");
         collector.push(b"c");
         let (record, kept) = collector.finish(true);

@@ -11,6 +11,8 @@ use fluxvm_projections::Session;
 use crate::book::Entry;
 use crate::error::CommandError;
 use crate::gate;
+use crate::guard::Asked;
+use crate::guard::Grant;
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::limits::EXEC_TIMEOUT_DEFAULT_MS;
 use crate::limits::EXEC_TIMEOUT_MAX_MS;
@@ -19,9 +21,8 @@ use crate::request::Exec;
 
 /// A command whose fields hold.
 pub(super) struct Checked {
-    command: String,
-    timeout_ms: u64,
-    stdin: bool,
+    pub(super) timeout_ms: u64,
+    pub(super) stdin: bool,
 }
 
 /// Checks what can be checked without a session.
@@ -29,11 +30,7 @@ pub(super) fn check(request: &Exec, stdin: bool) -> Result<Checked, CommandError
     check_command(&request.command)?;
     let timeout_ms = request.timeout_ms.unwrap_or(EXEC_TIMEOUT_DEFAULT_MS);
     check_timeout(timeout_ms, EXEC_TIMEOUT_MAX_MS)?;
-    Ok(Checked {
-        command: request.command.clone(),
-        timeout_ms,
-        stdin,
-    })
+    Ok(Checked { timeout_ms, stdin })
 }
 
 /// Checks that a shell line is one that a guest can run.
@@ -67,8 +64,9 @@ pub(crate) fn check_timeout(timeout_ms: u64, max_ms: u64) -> Result<(), CommandE
 /// Decides on the session's state. Pure.
 pub(super) fn decide(
     session: &Session,
-    command: &Checked,
-    exec_id: ExecId,
+    asked: &Asked,
+    grant: Grant,
+    (exec_id, stdin): (ExecId, bool),
     now: DateTime<Utc>,
 ) -> Result<Entry, CommandError> {
     gate::running(session, now)?;
@@ -85,17 +83,12 @@ pub(super) fn decide(
             limit: EXECS_RUNNING_MAX,
         });
     }
-    Ok(Entry::new(Event::ExecStarted(started(command, exec_id))))
-}
-
-/// The intent's payload.
-pub(super) fn started(command: &Checked, exec_id: ExecId) -> ExecStarted {
-    ExecStarted {
+    Ok(Entry::new(Event::ExecStarted(ExecStarted {
         exec_id,
-        command: command.command.clone(),
-        timeout_ms: command.timeout_ms,
-        stdin: command.stdin,
-    }
+        command: asked.command.clone(),
+        timeout_ms: grant.timeout_ms.unwrap_or(EXEC_TIMEOUT_DEFAULT_MS),
+        stdin,
+    })))
 }
 
 fn invalid(field: &'static str, message: String) -> CommandError {
@@ -105,6 +98,7 @@ fn invalid(field: &'static str, message: String) -> CommandError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guard::CommandKind;
     use crate::testing::now;
     use crate::testing::session;
     use crate::testing::session_that_is;
@@ -128,19 +122,26 @@ mod tests {
 
     fn check(request: &Exec, expected: &Expect) {
         let text = match super::check(request, false) {
-            Ok(checked) => format!("{} bytes, {} ms", checked.command.len(), checked.timeout_ms),
+            Ok(checked) => {
+                format!("{} bytes, {} ms", request.command.len(), checked.timeout_ms)
+            }
             Err(error) => error.to_string(),
         };
         expected.assert_eq(&text);
     }
 
     fn decide_on(session: &Session, expected: &Expect) {
-        let checked = Checked {
+        let asked = Asked {
+            kind: CommandKind::Exec,
             command: "true".into(),
-            timeout_ms: 1,
-            stdin: false,
+            timeout_ms: Some(1),
+            parameters: Vec::new(),
+            approval: None,
         };
-        let text = match decide(session, &checked, EXEC, now()) {
+        let grant = Grant {
+            timeout_ms: Some(1),
+        };
+        let text = match decide(session, &asked, grant, (EXEC, false), now()) {
             Ok(entry) => entry.event.kind().unwrap_or("erased").to_owned(),
             Err(error) => format!("{}: {error}", error.code()),
         };
@@ -149,10 +150,7 @@ mod tests {
 
     #[test]
     fn a_command_is_a_text_that_one_argument_can_hold() {
-        let of = |command: String| Exec {
-            command,
-            timeout_ms: None,
-        };
+        let of = |command: String| Exec::new(command, None);
         check(&of("true".into()), &expect!["4 bytes, 30000 ms"]);
         check(
             &of("x".repeat(COMMAND_BYTES_MAX)),
@@ -173,10 +171,7 @@ mod tests {
 
     #[test]
     fn a_time_limit_is_above_nothing_and_at_most_a_day() {
-        let of = |timeout_ms| Exec {
-            command: "true".into(),
-            timeout_ms: Some(timeout_ms),
-        };
+        let of = |timeout_ms| Exec::new("true".into(), Some(timeout_ms));
         check(&of(1), &expect!["4 bytes, 1 ms"]);
         check(&of(EXEC_TIMEOUT_MAX_MS), &expect!["4 bytes, 86400000 ms"]);
         let range = expect!["timeout_seconds: must be above 0 and at most 86400"];

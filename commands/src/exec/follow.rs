@@ -90,8 +90,8 @@ pub(super) async fn follow(
     let follower = Follower {
         guest: sandbox.guest(),
         exec_id,
-        stdout: Collector::new(inner.output_memory.clone()),
-        stderr: Collector::new(inner.output_memory.clone()),
+        stdout: Collector::new(inner.output_memory.clone(), running.output_bytes_max),
+        stderr: Collector::new(inner.output_memory.clone(), running.output_bytes_max),
         offset: 0,
         gap_bytes: 0,
     };

@@ -17,6 +17,8 @@ use agentd_protocol::ShellChoice;
 use agentd_protocol::StartExtension;
 use agentd_protocol::StartRequest;
 use fluxvm_eventstore::EventId;
+use fluxvm_eventstore::RecordedEvent;
+use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
 use fluxvm_projections::ExecFailed;
 use fluxvm_projections::ExecId;
@@ -51,6 +53,7 @@ use crate::guard;
 use crate::guard::Admitted;
 use crate::guard::Asked;
 use crate::guard::CommandKind;
+use crate::guard::budget;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::request::Exec;
@@ -67,6 +70,8 @@ pub(crate) struct Running {
     pub(crate) started: ExecStarted,
     /// Outputs are kept, not only their digests.
     pub(crate) keep: bool,
+    /// Bytes of each output stream that are kept at most.
+    pub(crate) output_bytes_max: usize,
     /// An earlier daemon started it.
     pub(crate) readopted: bool,
 }
@@ -81,19 +86,20 @@ pub(crate) async fn exec(
 ) -> Result<ExecAnswer, CommandError> {
     let command = decide::check(&request, stdin.is_some())?;
     inner.expire_if_due(caller, id).await?;
-    let now = inner.clock.now();
     let exec_id = ExecId(Uuid::new_v4());
-    // Decisions on one session take turns, so that a burst of commands does not race for its stream.
-    let turn = inner.turns.take(id).await;
     let asked = Asked {
         kind: CommandKind::Exec,
         command: request.command,
+        timeout_ms: Some(command.timeout_ms),
+        parameters: vec![("stdin", command.stdin.to_string())],
+        approval: request.approval_id,
     };
-    let admitted = guard::admit(inner, caller, id, &asked, |session| {
-        decide::decide(session, &command, exec_id, now)
+    let wait = request.approval_wait_seconds;
+    let (kind, line) = ((exec_id, command.stdin), asked.clone());
+    let admitted = guard::admit(inner, caller, id, asked, wait, |session, grant| {
+        decide::decide(session, &line, grant, kind, inner.clock.now())
     });
     let Admitted { session, intent } = admitted.await?;
-    drop(turn);
     crash::point("exec.intent");
     let before = Before::exec(intent.header.seq.get());
     rewind::before_trigger(inner, caller, &session, before).await;
@@ -101,8 +107,9 @@ pub(crate) async fn exec(
         session: id,
         op: intent.header.seq.get(),
         intent: intent.header.event_id,
-        started: decide::started(&command, exec_id),
+        started: recorded(&intent)?,
         keep: outcome::keeps(&session),
+        output_bytes_max: budget::output_bytes_max(&session),
         readopted: false,
     };
     let Some(sandbox) = inner.sandboxes.get(id) else {
@@ -146,6 +153,18 @@ pub(crate) async fn resume_to_end(
         }
     }
     end(inner, caller, running, sandbox, Attach::Resume, None).await
+}
+
+/// The command as it was let through.
+fn recorded(intent: &RecordedEvent) -> Result<ExecStarted, CommandError> {
+    let envelope =
+        Envelope::decode(intent).map_err(|error| CommandError::Internal(error.to_string()))?;
+    match envelope.event {
+        Event::ExecStarted(started) => Ok(started),
+        _ => Err(CommandError::Internal(
+            "another intent was recorded".to_owned(),
+        )),
+    }
 }
 
 /// Follows a command to its end and records it.
@@ -213,6 +232,7 @@ pub(crate) fn resume(session: &Session, operation: &Operation) -> Option<Running
         intent: operation.intent,
         started,
         keep: outcome::keeps(session),
+        output_bytes_max: budget::output_bytes_max(session),
         readopted: true,
     })
 }

@@ -14,6 +14,7 @@ use crate::book::Entry;
 use crate::checkpoint;
 use crate::error::CommandError;
 use crate::gate;
+use crate::guard::budget;
 use crate::limits::CHILDREN_MAX;
 use crate::limits::FORK_CHILDREN_MAX;
 use crate::request::Fork;
@@ -70,6 +71,10 @@ pub(super) fn decide(
             limit: CHILDREN_MAX,
         });
     }
+    budget::children(session, ids.children.len()).map_err(|spent| CommandError::Refused {
+        code: "budget_exceeded",
+        reason: spent.sentence(),
+    })?;
     let past = source(session, &request.from)?;
     let memory = match (past, request.memory) {
         (Some(_), _) => None,

@@ -9,6 +9,8 @@ mod decide;
 use std::sync::Arc;
 use std::time::Instant;
 
+use chrono::DateTime;
+use chrono::Utc;
 use fluxvm_eventstore::ExpectedVersion;
 use fluxvm_eventstore::RecordedEvent;
 use fluxvm_projections::ChildPlan;
@@ -40,6 +42,7 @@ use crate::checkpoint::millis;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
+use crate::guard::budget;
 use crate::limits::FORK_CHILDREN_AT_ONCE;
 use crate::request::Fork;
 use crate::request::ForkFrom;
@@ -231,7 +234,7 @@ async fn record(
     let mut streams = vec![(stream, ExpectedVersion::Exists, vec![parent])];
     let engine = capabilities::recorded(&inner.backend.capabilities());
     for child in &born {
-        let created = created(work, child, &snapshot, &engine);
+        let created = created(work, child, &snapshot, &engine, inner.clock.now());
         let entry = Entry::new(Event::SessionCreated(created)).caused_by(work.op.intent);
         let stream = child.plan.session.stream();
         streams.push((stream, ExpectedVersion::NoStream, vec![entry]));
@@ -288,6 +291,7 @@ fn created(
     child: &Born,
     snapshot: &SnapshotRecord,
     engine: &fluxvm_projections::Capabilities,
+    now: DateTime<Utc>,
 ) -> SessionCreated {
     let parent = &work.parent;
     let identity = work.started.identity;
@@ -301,6 +305,7 @@ fn created(
         policy: parent.policy.clone(),
         record: parent.record,
         expires_at: parent.expires_at,
+        budget: budget::remaining(parent, now),
     };
     let origin = Origin {
         parent: parent.id,

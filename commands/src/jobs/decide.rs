@@ -169,6 +169,8 @@ mod tests {
             stdin: false,
             max_output_bytes: None,
             timeout_ms: None,
+            approval_id: None,
+            approval_wait_seconds: None,
         }
     }
 
@@ -242,6 +244,7 @@ mod tests {
         let mut full = session_with(OperationKind::Job {
             job: JOB,
             command: "sleep 9".to_owned(),
+            timeout_ms: None,
         });
         let one = full.in_flight.clone();
         full.in_flight = one.into_iter().cycle().take(JOBS_RUNNING_MAX).collect();

@@ -23,6 +23,9 @@ use agentd_protocol::ShellChoice;
 use agentd_protocol::StartExtension;
 use agentd_protocol::StartRequest;
 use fluxvm_eventstore::EventId;
+use fluxvm_eventstore::RecordedEvent;
+use fluxvm_projections::Envelope;
+use fluxvm_projections::Event;
 use fluxvm_projections::JOBS_LISTED_MAX;
 use fluxvm_projections::Job;
 use fluxvm_projections::JobId;
@@ -48,6 +51,7 @@ use crate::guard;
 use crate::guard::Admitted;
 use crate::guard::Asked;
 use crate::guard::CommandKind;
+use crate::guard::Grant;
 use crate::limits::EXEC_ANSWER_SLACK;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
@@ -79,6 +83,33 @@ pub(crate) struct RunningJob {
     readopted: bool,
 }
 
+/// The job with what the session's budget lets it have.
+fn granted(asked: &JobStarted, session: &Session, grant: Grant) -> JobStarted {
+    let kept = session
+        .budget
+        .as_ref()
+        .and_then(|budget| budget.max_output_bytes);
+    JobStarted {
+        timeout_ms: grant.timeout_ms,
+        max_output_bytes: kept.map_or(asked.max_output_bytes, |kept| {
+            kept.min(asked.max_output_bytes)
+        }),
+        ..asked.clone()
+    }
+}
+
+/// The job as it was let through.
+fn recorded(intent: &RecordedEvent) -> Result<JobStarted, CommandError> {
+    let envelope =
+        Envelope::decode(intent).map_err(|error| CommandError::Internal(error.to_string()))?;
+    match envelope.event {
+        Event::JobStarted(started) => Ok(started),
+        _ => Err(CommandError::Internal(
+            "another intent was recorded".to_owned(),
+        )),
+    }
+}
+
 /// Starts a job and answers as soon as it runs.
 pub(crate) async fn start(
     inner: &Arc<Inner>,
@@ -89,19 +120,28 @@ pub(crate) async fn start(
     let job = JobId(Uuid::new_v4());
     let started = decide::check(&request, job)?;
     inner.expire_if_due(caller, id).await?;
-    let now = inner.clock.now();
     // Entered before anyone can know of it, so that a reader finds it here or its end in the ledger.
     let live = inner.live_jobs.enter(job);
-    let turn = inner.turns.take(id).await;
     let asked = Asked {
         kind: CommandKind::Job,
         command: request.command,
+        timeout_ms: started.timeout_ms,
+        parameters: vec![
+            ("stdin", started.stdin.to_string()),
+            ("max_output_bytes", started.max_output_bytes.to_string()),
+        ],
+        approval: request.approval_id,
     };
-    let admitted = guard::admit(inner, caller, id, &asked, |session| {
-        decide::start(session, &started, now)
+    let wait = request.approval_wait_seconds;
+    let admitted = guard::admit(inner, caller, id, asked, wait, |session, grant| {
+        decide::start(
+            session,
+            &granted(&started, session, grant),
+            inner.clock.now(),
+        )
     });
     let Admitted { session, intent } = admitted.await?;
-    drop(turn);
+    let started = recorded(&intent)?;
     crash::point("job.intent");
     let before = Before::job(intent.header.seq.get());
     rewind::before_trigger(inner, caller, &session, before).await;

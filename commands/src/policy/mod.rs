@@ -16,6 +16,5 @@ mod text;
 pub(crate) use compile::Enforceable;
 pub(crate) use compile::compile;
 pub(crate) use judge::Judgement;
-pub(crate) use judge::UNJUDGED;
 pub(crate) use judge::Verdict;
 pub(crate) use judge::judge;

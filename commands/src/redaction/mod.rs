@@ -125,6 +125,7 @@ fn streams(
         let redacted = Event::SessionRedacted(SessionRedacted {
             seqs: seqs(&gathered.pair),
             exec_ms: session.usage.exec_ms,
+            job_ms: session.usage.job_ms,
         });
         streams.push(stream(
             session.id.stream(),

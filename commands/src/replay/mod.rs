@@ -112,10 +112,7 @@ async fn run(
     drop(turn);
     for (planned, step) in plan.steps.iter().zip(&mut answer.steps) {
         let timeout_ms = Some(request.timeout_ms.unwrap_or(planned.outcome.timeout_ms));
-        let command = Exec {
-            command: step.command.clone(),
-            timeout_ms,
-        };
+        let command = Exec::new(step.command.clone(), timeout_ms);
         let because = run_step(inner, caller, target, command, planned, step).await;
         let because = because.filter(|why| request.stop_on_failure || why != STOPPED_EXIT_CODE);
         if because.is_some() {

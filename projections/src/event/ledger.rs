@@ -73,6 +73,9 @@ pub struct SessionRedacted {
     pub seqs: Vec<u64>,
     /// The summed time of all commands so far, the erased ones included, in milliseconds.
     pub exec_ms: u64,
+    /// The same of the jobs that ended.
+    #[serde(default, skip_serializing_if = "super::exec::is_zero")]
+    pub job_ms: u64,
 }
 
 /// `idempotency.erased`, in a key's own stream: the answer that was kept for it is erased. The key

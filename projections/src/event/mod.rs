@@ -7,6 +7,8 @@
 //! A payload is never rewritten. A changed shape gets a new schema number here and a branch in
 //! [`Event::decode`] that lifts the old one.
 
+pub(crate) mod approval;
+pub(crate) mod budget;
 pub(crate) mod checkpoint;
 pub(crate) mod exec;
 pub(crate) mod fork;
@@ -19,6 +21,7 @@ pub(crate) mod replay;
 pub(crate) mod rewind;
 pub(crate) mod session;
 pub(crate) mod snapshot;
+pub(crate) mod token;
 
 use serde::de::DeserializeOwned;
 
@@ -31,6 +34,10 @@ macro_rules! events {
     ($($(#[$doc:meta])* $variant:ident($payload:ty) = $kind:literal,)*) => {
         /// Everything that can be recorded, by kind.
         #[derive(Clone, Debug, PartialEq)]
+        #[expect(
+            clippy::large_enum_variant,
+            reason = "one is decoded at a time, folded and dropped"
+        )]
         pub enum Event {
             $($(#[$doc])* $variant($payload),)*
             /// An event whose payload was erased. Its kind and its links remain in the header.
@@ -121,6 +128,24 @@ events! {
     JobKillStarted(jobs::JobKillStarted) = "job.kill.started",
     /// A signal went to a job.
     JobKilled(jobs::JobKilled) = "job.kill",
+    /// A command waits for people to decide on it.
+    ApprovalRequested(approval::ApprovalRequested) = "approval.requested",
+    /// Somebody agreed to a command.
+    ApprovalApproved(approval::ApprovalDecided) = "approval.approved",
+    /// Somebody did not agree to a command.
+    ApprovalDenied(approval::ApprovalDecided) = "approval.denied",
+    /// A command that was approved is about to run.
+    ApprovalConsumed(approval::ApprovalConsumed) = "approval.consumed",
+    /// A command came with an approval that does not let it run.
+    ApprovalRefused(approval::ApprovalRefused) = "approval.refused",
+    /// A token for a session was made.
+    TokenMinted(token::TokenMinted) = "token.mint",
+    /// A token was ended.
+    TokenRevoked(token::TokenRevoked) = "token.revoke",
+    /// The holder of a token asked for what it is not for.
+    TokenRefused(token::TokenRefused) = "token.refused",
+    /// What a model used was reported.
+    UsageReported(budget::UsageReported) = "usage.report",
     /// Recorded commands of another session are about to be run again in this one.
     ReplayStarted(replay::ReplayStarted) = "replay.started",
     /// A replay ended.

@@ -5,6 +5,7 @@ use chrono::Utc;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::event::budget::BudgetRecord;
 use crate::event::fork::Origin;
 use crate::ids::SandboxId;
 
@@ -31,6 +32,9 @@ pub struct SessionCreateStarted {
     /// When the session ends by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
+    /// What it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetRecord>,
 }
 
 /// `session.create`.

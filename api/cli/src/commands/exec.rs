@@ -60,7 +60,10 @@ fn seconds_of(args: &ExecArgs) -> u64 {
 /// The daemon's answer, awaited for `margin` longer than the command may take.
 fn ask(client: &Client, id: &str, args: &ExecArgs, margin: Duration) -> Result<Value, CliError> {
     let path = format!("{}/{id}/exec", sessions::SESSIONS);
-    let limit = Duration::from_secs(seconds_of(args)).saturating_add(margin);
+    let wait = Duration::from_secs(args.approval_wait.unwrap_or(0));
+    let limit = Duration::from_secs(seconds_of(args))
+        .saturating_add(wait)
+        .saturating_add(margin);
     let patience = Patience::AtMost(limit);
     let answer = if args.stdin {
         let seconds = args.timeout.map(|seconds| seconds.to_string());
@@ -90,6 +93,12 @@ fn body(args: &ExecArgs) -> Value {
     let mut body = json!({"command": command_line(&args.command)});
     if let (Some(seconds), Value::Object(map)) = (args.timeout, &mut body) {
         map.insert("timeout_seconds".to_owned(), seconds.into());
+    }
+    if let (Some(approval), Value::Object(map)) = (&args.approval_id, &mut body) {
+        map.insert("approval_id".to_owned(), approval.as_str().into());
+    }
+    if let (Some(seconds), Value::Object(map)) = (args.approval_wait, &mut body) {
+        map.insert("approval_wait_seconds".to_owned(), seconds.into());
     }
     body
 }

@@ -1,5 +1,6 @@
 //! One module per group of verbs: make the request, show the answer, choose the exit code.
 
+mod approvals;
 mod events;
 mod evidence;
 mod exec;
@@ -11,6 +12,7 @@ mod redaction;
 mod replay;
 mod sessions;
 mod time_travel;
+mod tokens;
 
 use std::io;
 
@@ -127,6 +129,12 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
         Agent::Run(args) => sessions::run(context, &args),
         Agent::Ls => sessions::list(context),
         Agent::Get(args) => sessions::get(context, &args.id),
+        Agent::Token(args) => tokens::mint(context, &args),
+        Agent::Tokens(args) => tokens::list(context, &args.id),
+        Agent::Untoken(args) => tokens::revoke(context, &args),
+        Agent::Approvals(args) => approvals::list(context, &args),
+        Agent::Approve(args) => approvals::decide(context, &args, "approve"),
+        Agent::Deny(args) => approvals::decide(context, &args, "deny"),
         Agent::Rm(args) => sessions::remove(context, &args.ids),
         Agent::Exec(args) => exec::run(context, &args),
         Agent::Bg(args) => jobs::start(context, &args),

@@ -146,6 +146,10 @@ fn body(args: &RunArgs) -> Value {
         ("cpus", args.cpus.map(Value::from)),
         ("memory_mb", args.memory_mb.map(Value::from)),
     ]);
+    let budget = section([
+        ("max_execs", args.max_execs.map(Value::from)),
+        ("max_exec_seconds", args.max_exec_seconds.map(Value::from)),
+    ]);
     section([
         ("agent", Some(Value::from(args.agent.as_str()))),
         (
@@ -156,13 +160,33 @@ fn body(args: &RunArgs) -> Value {
             "runtime",
             Some(runtime).filter(|section| *section != json!({})),
         ),
+        ("policy", policy(args)),
         (
-            "policy",
-            word(args.policy).map(|preset| json!({"preset": preset})),
+            "budget",
+            Some(budget).filter(|section| *section != json!({})),
         ),
         ("record", word(args.record)),
         ("ttl_seconds", args.ttl_seconds.map(Value::from)),
     ])
+}
+
+/// The policy, if anything of one was said.
+fn policy(args: &RunArgs) -> Option<Value> {
+    let list = |patterns: &[String]| (!patterns.is_empty()).then(|| json!(patterns));
+    let process = section([
+        ("allow", list(&args.cmd_allow)),
+        ("deny", list(&args.cmd_deny)),
+        ("ask", list(&args.cmd_ask)),
+        ("enforce", args.cmd_enforce.then(|| json!("exec"))),
+    ]);
+    let policy = section([
+        ("preset", word(args.policy)),
+        (
+            "process",
+            Some(process).filter(|section| *section != json!({})),
+        ),
+    ]);
+    Some(policy).filter(|section| *section != json!({}))
 }
 
 pub(super) fn section<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {

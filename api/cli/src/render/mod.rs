@@ -2,6 +2,7 @@
 //! come in as arguments. Keys that are missing print as `-`, since an older or newer daemon must
 //! still be readable.
 
+pub(crate) mod approvals;
 pub(crate) mod capabilities;
 pub(crate) mod events;
 pub(crate) mod evidence;
@@ -11,6 +12,7 @@ pub(crate) mod replay;
 pub(crate) mod sessions;
 pub(crate) mod time_travel;
 pub(crate) mod timeline;
+pub(crate) mod tokens;
 pub(crate) mod verify;
 
 use chrono::DateTime;

@@ -3,7 +3,10 @@
 use axum::extract::State;
 use axum::http::request::Parts;
 use axum::response::Response;
+use fluxvm_api_types::Budget;
 use fluxvm_api_types::CreateSessionRequest;
+use fluxvm_api_types::Dollars;
+use fluxvm_api_types::Exhaust;
 use fluxvm_api_types::Policy;
 use fluxvm_api_types::ProcessRules;
 use fluxvm_api_types::RecordRequest;
@@ -17,6 +20,8 @@ use fluxvm_commands::PolicyRequest;
 use fluxvm_commands::ProcessRequest;
 use fluxvm_commands::RuntimeRequest;
 use fluxvm_commands::WorkspaceRequest;
+use fluxvm_projections::BudgetRecord;
+use fluxvm_projections::OnExhaust;
 use fluxvm_projections::Recording;
 
 use super::StrictBody;
@@ -72,13 +77,31 @@ fn understood(request: CreateSessionRequest) -> CreateSession {
             volumes: runtime.volumes.map_or(0, |volumes| volumes.len()),
         },
         policy: policy(request.policy.unwrap_or_default()),
-        has_budget: request
-            .budget
-            .is_some_and(|budget| budget.limits_something()),
+        budget: request.budget.map(budget),
         ttl_seconds: request.ttl_seconds.map(fluxvm_api_types::WholeSeconds::get),
         record: match request.record {
             Some(RecordRequest::Digest) => Recording::Digest,
             Some(RecordRequest::Full) | None => Recording::Full,
+        },
+    }
+}
+
+fn budget(budget: Budget) -> BudgetRecord {
+    BudgetRecord {
+        max_execs: budget.max_execs,
+        max_exec_seconds: budget.max_exec_seconds,
+        max_jobs: budget.max_jobs,
+        max_concurrent_jobs: budget.max_concurrent_jobs,
+        max_children: budget.max_children,
+        max_compute_seconds: budget.max_compute_seconds,
+        max_output_bytes: budget.max_output_bytes,
+        max_workspace_bytes: budget.max_workspace_bytes,
+        max_input_tokens: budget.max_input_tokens,
+        max_output_tokens: budget.max_output_tokens,
+        max_cost_microusd: budget.max_cost_usd.map(Dollars::microusd),
+        on_exhaust: match budget.on_exhaust {
+            None | Some(Exhaust::Stop) => OnExhaust::Stop,
+            Some(Exhaust::RefuseNext) => OnExhaust::RefuseNext,
         },
     }
 }
@@ -158,7 +181,7 @@ mod tests {
             r#"{"agent":"a","budget":{"max_execs":0},"ttl_seconds":9,"record":"digest",
                 "runtime":{"volumes":[{"name":"d","path":"/mnt/d"}]}}"#,
         );
-        assert!(request.has_budget && !read(r#"{"agent":"a","budget":{}}"#).has_budget);
+        assert_eq!(request.budget.expect("a budget").max_execs, Some(0));
         assert_eq!((request.runtime.volumes, request.ttl_seconds), (1, Some(9)));
         assert_eq!(request.record, Recording::Digest);
     }

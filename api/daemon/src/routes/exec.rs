@@ -144,10 +144,8 @@ fn in_query(uri: &Uri) -> Result<ExecRequest, ApiError> {
     Ok(fluxvm_api_types::parse(body.as_bytes())?)
 }
 
-/// The request in the engine's words, and what the command reads. Approvals are part of the contract and
-/// not of this version.
+/// The request in the engine's words, and what the command reads.
 pub(super) fn understood(request: ExecRequest) -> Result<(Exec, Option<Bytes>), ApiError> {
-    no_approval(&request.approval_id, request.approval_wait_seconds)?;
     let stdin = match (request.stdin, request.stdin_base64) {
         (None, None) => None,
         (Some(text), None) => Some(text.into()),
@@ -161,22 +159,10 @@ pub(super) fn understood(request: ExecRequest) -> Result<(Exec, Option<Bytes>), 
     let exec = Exec {
         command: request.command,
         timeout_ms,
+        approval_id: request.approval_id,
+        approval_wait_seconds: request.approval_wait_seconds,
     };
     Ok((exec, stdin))
-}
-
-pub(super) fn no_approval(
-    approval_id: &Option<String>,
-    approval_wait_seconds: Option<u64>,
-) -> Result<(), ApiError> {
-    let unknown = "this version has no approvals; leave it out";
-    if approval_id.is_some() {
-        return Err(ApiError::not_enforceable("approval_id", unknown));
-    }
-    if approval_wait_seconds.is_some() {
-        return Err(ApiError::not_enforceable("approval_wait_seconds", unknown));
-    }
-    Ok(())
 }
 
 /// Bytes of a field in base64.
@@ -196,12 +182,6 @@ mod tests {
 
     fn parsed(body: &[u8]) -> Result<(Exec, Option<Bytes>), ApiError> {
         understood(fluxvm_api_types::parse(body).expect("known"))
-    }
-
-    #[test]
-    fn an_approval_is_known_and_not_promised() {
-        let error = parsed(br#"{"command":"true","approval_id":"a1"}"#).expect_err("refused");
-        assert_eq!(error.code(), "not_enforceable");
     }
 
     #[test]

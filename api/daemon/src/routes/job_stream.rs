@@ -115,6 +115,8 @@ pub(super) async fn exec(
         // As much as there can be, so that a client that keeps up gets everything.
         max_output_bytes: Some(JOB_OUTPUT_BYTES_MAX),
         timeout_ms: Some(request.timeout_ms.unwrap_or(EXEC_TIMEOUT_DEFAULT_MS)),
+        approval_id: request.approval_id,
+        approval_wait_seconds: request.approval_wait_seconds,
     };
     let work = {
         let (engine, caller) = (engine.clone(), caller.clone());

@@ -53,12 +53,13 @@ pub(super) async fn start(
     no_parameters(&head.uri)?;
     let key = RequestKey::of(&head, &caller, &body.bytes)?;
     let asked = body.value;
-    exec::no_approval(&asked.approval_id, asked.approval_wait_seconds)?;
     let request = StartJob {
         command: asked.command,
         stdin: asked.stdin.unwrap_or(false),
         max_output_bytes: asked.max_output_bytes,
         timeout_ms: asked.timeout_seconds.map(Milliseconds::get),
+        approval_id: asked.approval_id,
+        approval_wait_seconds: asked.approval_wait_seconds,
     };
     let work = async move {
         // A session that this caller may not know of must not even make its key claimed.

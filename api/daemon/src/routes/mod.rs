@@ -1,6 +1,7 @@
 //! The routes, one file per noun. A handler reads a request, asks the engine, and writes the answer; it
 //! decides nothing.
 
+mod approvals;
 mod checkpoints;
 mod create;
 mod events;
@@ -17,6 +18,7 @@ mod sessions;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use axum::Router;
 use axum::extract::FromRequest;
@@ -70,6 +72,24 @@ pub(crate) fn router(app: App) -> Router {
         )
         .route("/v1/agents/sessions/{id}/replay", post(replay::replay))
         .merge(time_travel())
+        .route("/v1/agents/sessions/{id}/usage", post(sessions::usage))
+        .route(
+            "/v1/agents/sessions/{id}/tokens",
+            get(tokens::list).post(tokens::mint),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/tokens/{token}",
+            delete(tokens::revoke),
+        )
+        .route("/v1/agents/sessions/{id}/approvals", get(approvals::list))
+        .route(
+            "/v1/agents/sessions/{id}/approvals/{approval}/approve",
+            post(approvals::approve),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/approvals/{approval}/deny",
+            post(approvals::deny),
+        )
         .route("/v1/agents/sessions/{id}/events", get(events::events))
         .route(
             "/v1/agents/sessions/{id}/events/stream",

@@ -1,5 +1,6 @@
 //! `POST …/replay`.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
@@ -16,6 +17,7 @@ use crate::app::Admin;
 use crate::app::App;
 use crate::app::Ready;
 use crate::app::SessionPath;
+use crate::auth::Identity;
 use crate::status;
 use crate::status::ApiError;
 use crate::status::JSON;
@@ -24,6 +26,7 @@ use crate::status::Success;
 pub(super) async fn replay(
     State(app): State<App>,
     Admin(caller): Admin,
+    Extension(identity): Extension<Identity>,
     SessionPath(source): SessionPath,
     Ready(engine): Ready,
     uri: Uri,
@@ -31,6 +34,11 @@ pub(super) async fn replay(
 ) -> Result<Response, ApiError> {
     no_parameters(&uri)?;
     let request = understood(body.value);
+    if let Some(scope) = &identity.scope {
+        scope
+            .replays_into(request.target)
+            .map_err(ApiError::out_of_scope)?;
+    }
     let work = async move { Ok(engine.replay(&caller, source, request).await?) };
     let answer = app.detached(work).await?;
     let body = serde_json::to_vec(&view(answer)).map_err(|_| ApiError::internal())?;

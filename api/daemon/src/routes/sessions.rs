@@ -5,8 +5,12 @@ use axum::http::HeaderMap;
 use axum::http::Uri;
 use axum::http::header;
 use axum::response::Response;
+use fluxvm_api_types::Dollars;
 use fluxvm_api_types::List;
+use fluxvm_api_types::UsageRequest;
+use fluxvm_commands::ReportUsage;
 
+use super::StrictBody;
 use super::no_parameters;
 use crate::app::Admin;
 use crate::app::App;
@@ -58,6 +62,29 @@ pub(super) async fn delete(
     let work = async move { Ok(engine.delete_session(&caller, id, revision).await?) };
     app.detached(work).await?;
     Ok(status::no_content())
+}
+
+/// `POST …/usage`.
+pub(super) async fn usage(
+    State(app): State<App>,
+    Admin(caller): Admin,
+    SessionPath(id): SessionPath,
+    Ready(engine): Ready,
+    uri: Uri,
+    body: StrictBody<UsageRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let report = ReportUsage {
+        model: body.value.model,
+        input_tokens: body.value.input_tokens.unwrap_or(0),
+        output_tokens: body.value.output_tokens.unwrap_or(0),
+        cost_microusd: body.value.cost_usd.map_or(0, Dollars::microusd),
+    };
+    let work = async move { Ok(engine.report_usage(&caller, id, report).await?) };
+    let session = app.detached(work).await?;
+    let usage = serde_json::to_vec(&session_view::view(&session).usage);
+    let body = usage.map_err(|_| ApiError::internal())?;
+    Ok(status::answer(Success::Done, JSON, body.into()))
 }
 
 /// `If-Match`: a revision, bare or quoted as `ETag` has it, or `*`, which every revision matches.

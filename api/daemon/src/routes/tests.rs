@@ -34,7 +34,7 @@ fn starting(metrics_are_public: bool) -> App {
         token(READ_ONLY, Role::ReadOnly, None),
     ];
     let auth = Authenticator::with_tokens(ADMIN, &configured);
-    App::new(auth, Metrics::new().0, metrics_are_public)
+    App::new(auth, None, Metrics::new().0, metrics_are_public)
 }
 
 async fn send(app: App, request: Request<Body>) -> Response {

@@ -1,6 +1,7 @@
 //! Errors, each with its status, its code and its sentence.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::http::HeaderValue;
 use axum::http::StatusCode;
@@ -10,14 +11,21 @@ use axum::response::Response;
 use bytes::Bytes;
 use fluxvm_api_types::BodyError;
 use fluxvm_api_types::ErrorBody;
+use fluxvm_api_types::rfc3339;
 use fluxvm_commands::CommandError;
+use fluxvm_projections::Approval;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::CreateFault;
 use fluxvm_vmm::ReviveError;
 use fluxvm_vmm::SnapshotError;
 
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
 use super::JSON;
 use super::typed;
+use crate::approval_view;
 use crate::auth::AuthRefusal;
 
 /// An error as it goes out.
@@ -27,7 +35,8 @@ pub(crate) struct ApiError {
     code: Cow<'static, str>,
     message: String,
     field: Option<String>,
-    headers: Vec<(header::HeaderName, &'static str)>,
+    headers: Vec<(header::HeaderName, Cow<'static, str>)>,
+    more: Option<Box<Map<String, Value>>>,
 }
 
 impl ApiError {
@@ -39,6 +48,7 @@ impl ApiError {
             message: message.into(),
             field: None,
             headers: Vec::new(),
+            more: None,
         }
     }
 
@@ -48,7 +58,7 @@ impl ApiError {
     }
 
     fn with(mut self, name: header::HeaderName, value: &'static str) -> Self {
-        self.headers.push((name, value));
+        self.headers.push((name, Cow::Borrowed(value)));
         self
     }
 
@@ -94,6 +104,21 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
     }
 
+    /// A request that a session token is not for.
+    pub(crate) fn out_of_scope(reason: String) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", reason)
+    }
+
+    /// An actor that asks too often.
+    pub(crate) fn rate_limited(wait: Duration) -> Self {
+        let seconds = wait.as_secs_f64().ceil().max(1.0);
+        let message = format!("too many requests; ask again in {seconds} s");
+        let mut limited = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message);
+        let after = (header::RETRY_AFTER, Cow::Owned(seconds.to_string()));
+        limited.headers.push(after);
+        limited
+    }
+
     /// A body over the limit.
     pub(crate) fn body_too_large(limit_bytes: usize) -> Self {
         let message = format!("the body is over the limit of {limit_bytes} bytes");
@@ -126,12 +151,6 @@ impl ApiError {
     pub(crate) fn invalid_parameter(name: &str, message: &str) -> Self {
         let message = format!("{name}: {message}");
         Self::new(StatusCode::BAD_REQUEST, "invalid_field", message).at(name)
-    }
-
-    /// A field that is known and that this version cannot honour.
-    pub(crate) fn not_enforceable(field: &str, message: &str) -> Self {
-        let message = format!("{field}: {message}");
-        Self::new(StatusCode::BAD_REQUEST, "not_enforceable", message).at(field)
     }
 
     /// Too much of something that this server holds.
@@ -242,15 +261,46 @@ impl From<CommandError> for ApiError {
             message: error.to_string(),
             field: field_of(&error).map(ToOwned::to_owned),
             headers: match status {
-                StatusCode::TOO_MANY_REQUESTS => vec![(header::RETRY_AFTER, "1")],
+                StatusCode::TOO_MANY_REQUESTS => vec![(header::RETRY_AFTER, Cow::Borrowed("1"))],
                 _ => Vec::new(),
+            },
+            more: match &error {
+                CommandError::ApprovalRequired(approval) => Some(Box::new(held(approval))),
+                _ => None,
             },
         }
     }
 }
 
+/// What the holder of a request has to know of the approval that it waits for, and what would run.
+fn held(approval: &Approval) -> Map<String, Value> {
+    let request = &approval.request;
+    let entries = [
+        ("approval_id", json!(request.approval_id)),
+        ("summary", json!(approval_view::summary(approval))),
+        ("matched", json!(request.matched)),
+        ("expires_at", json!(rfc3339(&request.expires_at))),
+        ("approvers", json!(request.approvers)),
+        ("runs", json!(request.runs)),
+        ("unjudged", json!(request.unjudged)),
+        ("cwd", json!(request.cwd)),
+        ("env", json!(request.env)),
+        ("policy_sha256", json!(request.policy_sha256)),
+        ("revision", json!(request.revision)),
+    ];
+    entries
+        .map(|(key, value)| (key.to_owned(), value))
+        .into_iter()
+        .collect()
+}
+
 fn status_of(error: &CommandError) -> StatusCode {
     match error {
+        CommandError::ApprovalRequired(_) => StatusCode::PRECONDITION_REQUIRED,
+        CommandError::ApprovalNotFound(_) | CommandError::TokenNotFound(_) => StatusCode::NOT_FOUND,
+        CommandError::ApprovalDecided { .. } | CommandError::TooManyTokens { .. } => {
+            StatusCode::CONFLICT
+        }
         CommandError::Invalid { .. } | CommandError::Unenforceable { .. } => {
             StatusCode::BAD_REQUEST
         }
@@ -348,10 +398,11 @@ fn field_of(error: &CommandError) -> Option<&'static str> {
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         let mut response = typed(self.status, JSON, self.body().into());
-        for (name, value) in self.headers {
-            response
-                .headers_mut()
-                .insert(name, HeaderValue::from_static(value));
+        let headers = self.headers.into_iter();
+        let valid =
+            headers.filter_map(|(name, value)| Some((name, HeaderValue::from_str(&value).ok()?)));
+        for (name, value) in valid {
+            response.headers_mut().insert(name, value);
         }
         response
     }
@@ -364,6 +415,7 @@ impl ApiError {
             error: &self.message,
             code: &self.code,
             field: self.field.as_deref(),
+            more: self.more.as_deref(),
         };
         // Three strings always serialise; a code is the least that a client must get.
         serde_json::to_vec(&body)
@@ -379,8 +431,13 @@ mod tests {
     /// Every code that an error body or the end of a stream can have.
     const CODES: &[&str] = &[
         "answer_erased",
+        "approval_decided",
+        "approval_not_found",
+        "approval_refused",
+        "approval_required",
         "body_timeout",
         "body_too_large",
+        "budget_exceeded",
         "cannot_fork",
         "checkpoint_not_found",
         "commands_running",
@@ -411,6 +468,7 @@ mod tests {
         "not_supported",
         "operation_in_flight",
         "policy_refused",
+        "rate_limited",
         "revision_differs",
         "rewind_ring_full",
         "sandbox_create_failed",
@@ -432,7 +490,9 @@ mod tests {
         "stream_time_limit",
         "tag_not_found",
         "tag_taken",
+        "token_not_found",
         "too_many",
+        "too_many_tokens",
         "unauthorized",
         "under_hold",
         "unknown_field",

@@ -13,5 +13,6 @@ pub(crate) use success::answer;
 pub(crate) use success::at_revision;
 pub(crate) use success::located;
 pub(crate) use success::no_content;
+pub(crate) use success::not_stored;
 pub(crate) use success::replayed;
 use success::typed;

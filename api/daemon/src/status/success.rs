@@ -63,6 +63,14 @@ pub(crate) fn at_revision(mut response: Response, revision: u64) -> Response {
     response
 }
 
+/// An answer with a secret in it, which nobody on the way may keep.
+pub(crate) fn not_stored(mut response: Response) -> Response {
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
 /// A session that was made, with where it is.
 pub(crate) fn located(mut response: Response, id: SessionId) -> Response {
     if let Ok(value) = HeaderValue::from_str(&format!("/v1/agents/sessions/{id}")) {

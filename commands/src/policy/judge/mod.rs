@@ -11,7 +11,7 @@ use crate::policy::shell::Run;
 use crate::policy::text::Text;
 
 /// What `matched` says of a line that is held because it cannot be judged.
-pub(crate) const UNJUDGED: &str = "unjudged";
+const UNJUDGED: &str = "unjudged";
 
 /// What the rules say of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]

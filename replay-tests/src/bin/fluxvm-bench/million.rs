@@ -260,6 +260,7 @@ fn asked(sandbox_id: SandboxId) -> Event {
         policy: PolicyRecord::default(),
         record: Recording::Full,
         expires_at: None,
+        budget: None,
     })
 }
 
