@@ -1,7 +1,10 @@
 //! Which calls a command may make, as programs that the kernel runs at each.
 #![allow(unsafe_code)] // asking whether there are filters exists only as a raw call
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
+use std::rc::Rc;
 
 use agentd_protocol::Enforcement;
 use agentd_protocol::ExecPolicy;
@@ -111,60 +114,119 @@ pub(crate) fn available() -> bool {
     answer == 0
 }
 
-/// The programs of what the report promises.
-pub(super) fn programs(
-    policy: &ExecPolicy,
-    report: &Enforcement,
-) -> Result<Vec<BpfProgram>, String> {
-    let denied = SeccompAction::Errno(libc::EPERM.unsigned_abs());
-    let action = match policy.seccomp {
-        Some(SeccompPolicy::Kill) => SeccompAction::KillProcess,
-        Some(SeccompPolicy::Errno) | None => denied,
-    };
-    let made = || {
-        let mut programs = Vec::new();
-        if report.seccomp_sockets {
-            programs.push(program(sockets(policy, report)?, action.clone())?);
-        }
-        if report.seccomp {
-            programs.push(program(administration(policy)?, action)?);
-            let missing = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
-            programs.push(program(unseen(policy), missing)?);
-        }
-        Ok::<_, seccompiler::BackendError>(programs)
-    };
-    made().map_err(|error| error.to_string())
+/// What programs depend on, and nothing else of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    seccomp: Option<SeccompPolicy>,
+    administration: bool,
+    sockets: bool,
+    tcp: bool,
+    namespaces: bool,
+    unix: bool,
+    udp: bool,
 }
 
-fn program(rules: Rules, action: SeccompAction) -> Result<BpfProgram, seccompiler::BackendError> {
+impl Kind {
+    fn of(policy: &ExecPolicy, report: &Enforcement) -> Self {
+        Self {
+            seccomp: policy.seccomp,
+            administration: report.seccomp,
+            sockets: report.seccomp_sockets,
+            tcp: report.tcp_connect || report.tcp_bind,
+            namespaces: policy.allow_namespaces,
+            unix: policy.allow_unix,
+            udp: policy.allow_udp,
+        }
+    }
+
+    fn action(self) -> SeccompAction {
+        match self.seccomp {
+            Some(SeccompPolicy::Kill) => SeccompAction::KillProcess,
+            Some(SeccompPolicy::Errno) | None => SeccompAction::Errno(libc::EPERM.unsigned_abs()),
+        }
+    }
+}
+
+/// Programs that are kept, so that a policy that comes again, as an agent's does with every command,
+/// is not translated again. A few kilobytes each.
+const KEPT_MAX: usize = 8;
+
+thread_local! {
+    static KEPT: RefCell<VecDeque<(Kind, Rc<BpfProgram>)>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// The program of what the report promises; `None` when there is nothing to hold back. There is one
+/// at most: the kernel runs all programs of a process at every call that it makes.
+pub(super) fn program(
+    policy: &ExecPolicy,
+    report: &Enforcement,
+) -> Result<Option<Rc<BpfProgram>>, String> {
+    let kind = Kind::of(policy, report);
+    if !kind.administration && !kind.sockets {
+        return Ok(None);
+    }
+    let known = |kept: &RefCell<VecDeque<(Kind, Rc<BpfProgram>)>>| {
+        let kept = kept.borrow();
+        kept.iter()
+            .find(|(known, _)| *known == kind)
+            .map(|(_, program)| Rc::clone(program))
+    };
+    if let Some(program) = KEPT.with(known) {
+        return Ok(Some(program));
+    }
+    let program = Rc::new(translated(kind).map_err(|error| error.to_string())?);
+    KEPT.with_borrow_mut(|kept| {
+        kept.truncate(KEPT_MAX - 1);
+        kept.push_front((kind, Rc::clone(&program)));
+    });
+    Ok(Some(program))
+}
+
+fn translated(kind: Kind) -> Result<BpfProgram, seccompiler::BackendError> {
+    let mut rules = Rules::new();
+    if kind.sockets {
+        rules.extend(sockets(kind)?);
+    }
+    if kind.administration {
+        rules.extend(administration(kind)?);
+    }
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)?;
-    let mut program: BpfProgram = other_numbers().to_vec();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, kind.action(), arch)?;
+    let mut program = missing(kind);
     program.extend(BpfProgram::try_from(filter)?);
     Ok(program)
 }
 
-/// Refuses the calls of the x32 interface: the same calls under other numbers, which no list of
-/// ours names. Their processes are of this machine's kind, so that nothing else tells them apart.
-#[cfg(target_arch = "x86_64")]
-fn other_numbers() -> [sock_filter; 3] {
+/// The beginning of a program: calls that a command takes for missing.
+///
+/// On this machine those of the x32 interface are among them, the same calls under other numbers,
+/// which no list of ours names. Their processes are of this machine's kind, so that nothing else
+/// tells them apart.
+fn missing(kind: Kind) -> BpfProgram {
     const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
     const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
     const X32_FIRST: u32 = 0x4000_0000;
     let instruction = |code, jf, k| sock_filter { code, jt: 0, jf, k };
-    let missing = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
-    [
-        // The call's number is the first word.
-        instruction(LOAD_WORD, 0, 0),
-        instruction(JUMP_IF_AT_LEAST, 1, X32_FIRST),
-        instruction(RETURN, 0, missing),
-    ]
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn other_numbers() -> [sock_filter; 0] {
-    []
+    let absent = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs();
+    // The call's number is the first word.
+    let mut program = vec![instruction(LOAD_WORD, 0, 0)];
+    let mut refuse = |condition, number| {
+        program.push(instruction(condition, 1, number));
+        program.push(instruction(RETURN, 0, absent));
+    };
+    if cfg!(target_arch = "x86_64") {
+        refuse(JUMP_IF_AT_LEAST, X32_FIRST);
+    }
+    let unseen = UNSEEN.into_iter().filter(|_| kind.administration);
+    let hidden = kind.administration && !kind.namespaces;
+    for call in unseen.chain(hidden.then_some(libc::SYS_clone3)) {
+        if let Ok(number) = u32::try_from(call) {
+            refuse(JUMP_IF_EQUAL, number);
+        }
+    }
+    program
 }
 
 type Condition = (u8, SeccompCmpOp, u64);
@@ -178,7 +240,7 @@ fn rule<const N: usize>(
     SeccompRule::new(conditions.collect::<Result<_, _>>()?)
 }
 
-fn administration(policy: &ExecPolicy) -> Result<Rules, seccompiler::BackendError> {
+fn administration(kind: Kind) -> Result<Rules, seccompiler::BackendError> {
     let calls = ADMINISTRATION.iter().chain(ADMINISTRATION_HERE);
     // A call without a rule is meant whatever its arguments are.
     let mut rules: Rules = calls.map(|call| (*call, vec![])).collect();
@@ -187,7 +249,7 @@ fn administration(policy: &ExecPolicy) -> Result<Rules, seccompiler::BackendErro
     let typing = typing.map(|request| rule([(1, Eq, request)]));
     let typing: Result<Vec<_>, _> = typing.into_iter().collect();
     rules.insert(libc::SYS_ioctl, typing?);
-    if !policy.allow_namespaces {
+    if !kind.namespaces {
         rules.insert(libc::SYS_setns, vec![]);
         let flag = |flag: c_int| {
             let flag = u64::from(flag.unsigned_abs());
@@ -202,26 +264,18 @@ fn administration(policy: &ExecPolicy) -> Result<Rules, seccompiler::BackendErro
     Ok(rules)
 }
 
-fn unseen(policy: &ExecPolicy) -> Rules {
-    let mut rules: Rules = UNSEEN.into_iter().map(|call| (call, vec![])).collect();
-    if !policy.allow_namespaces {
-        rules.insert(libc::SYS_clone3, vec![]);
-    }
-    rules
-}
-
-fn sockets(policy: &ExecPolicy, report: &Enforcement) -> Result<Rules, seccompiler::BackendError> {
+fn sockets(kind: Kind) -> Result<Rules, seccompiler::BackendError> {
     let family = |family: c_int| u64::from(family.unsigned_abs());
     let (unix, netlink) = (family(libc::AF_UNIX), family(libc::AF_NETLINK));
     let (four, six) = (family(libc::AF_INET), family(libc::AF_INET6));
     // Families that reach past every other rule, the host's own among them.
-    let last_known = if policy.allow_unix { unix } else { netlink };
+    let last_known = if kind.unix { unix } else { netlink };
     let known = [four, six, netlink, last_known];
     let mut denied = vec![rule(known.map(|family| (0, Ne, family)))?];
     let mut rules = Rules::new();
-    if report.tcp_connect || report.tcp_bind {
+    if kind.tcp {
         for internet in [four, six] {
-            if !policy.allow_udp {
+            if !kind.udp {
                 for kind in NO_STREAMS {
                     denied.push(rule([(0, Eq, internet), (1, MaskedEq(SOCKET_KIND), kind)])?);
                 }
@@ -252,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_policy_has_programs_that_the_kernel_can_take() {
+    fn every_policy_has_one_program_that_the_kernel_can_take() {
         let report = Enforcement {
             seccomp: true,
             seccomp_sockets: true,
@@ -268,13 +322,17 @@ mod tests {
                     allow_unix,
                     ..ExecPolicy::default()
                 };
-                for program in programs(&policy, &report).unwrap() {
-                    // The kernel's own limit of instructions.
-                    assert!(program.len() < 4096, "{}", program.len());
-                }
+                let made = program(&policy, &report).unwrap().unwrap();
+                // The kernel's own limit of instructions.
+                assert!(made.len() < 4096, "{}", made.len());
+                // The same is not made twice, and nobody gets another's.
+                let again = program(&policy, &report).unwrap().unwrap();
+                assert!(Rc::ptr_eq(&made, &again));
+                assert_eq!(*made, translated(Kind::of(&policy, &report)).unwrap());
             }
         }
-        let nothing = programs(&ExecPolicy::default(), &Enforcement::default());
-        assert_eq!(nothing.unwrap(), Vec::<BpfProgram>::new());
+        let nothing = program(&ExecPolicy::default(), &Enforcement::default());
+        assert_eq!(nothing.unwrap(), None);
+        KEPT.with_borrow(|kept| assert!(kept.len() <= KEPT_MAX));
     }
 }

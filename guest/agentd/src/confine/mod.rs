@@ -1,7 +1,7 @@
 //! Taking rights from a command: from its policy to what the kernel is told between fork and exec.
 //!
-//! Everything is made before the fork: a Landlock rule set as an open descriptor, call filters as
-//! finished programs, limits as numbers. The child only hands them to the kernel, on itself and so
+//! Everything is made before the fork: a Landlock rule set as an open descriptor, a call filter
+//! as a finished program, limits as numbers. The child only hands them to the kernel, on itself and so
 //! on everything that will ever descend from it. Nothing of it can be undone from inside.
 //!
 //! Where the kernel cannot do something that a policy asks for, the start is refused. A policy that
@@ -16,6 +16,7 @@ mod limits;
 mod rules;
 
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use agentd_protocol::Enforcement;
 use agentd_protocol::ExecPolicy;
@@ -42,7 +43,7 @@ const ABI_SCOPES: u32 = 6;
 #[derive(Debug)]
 pub(crate) struct Confinement {
     pub(crate) ruleset: Option<OwnedFd>,
-    pub(crate) filters: Vec<BpfProgram>,
+    pub(crate) filter: Option<Rc<BpfProgram>>,
     pub(crate) limits: Vec<Limit>,
     pub(crate) report: Enforcement,
 }
@@ -72,7 +73,7 @@ pub(crate) fn prepare(policy: &ExecPolicy, uid: u32) -> Result<Confinement, Refu
     let report = judge(policy, kernel, uid)?;
     let mut confinement = Confinement {
         ruleset: None,
-        filters: filter::programs(policy, &report).map_err(|why| failed(&why))?,
+        filter: filter::program(policy, &report).map_err(|why| failed(&why))?,
         limits: limits::of(policy, &report, uid),
         report,
     };

@@ -1,6 +1,7 @@
 //! What a command may reach, as a Landlock rule set.
 #![allow(unsafe_code)] // asking for the kernel's version exists only as a raw call
 
+use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::ptr;
@@ -24,6 +25,8 @@ use landlock::RulesetAttr;
 use landlock::RulesetCreated;
 use landlock::RulesetCreatedAttr;
 use landlock::Scope;
+use nix::sys::stat::SFlag;
+use nix::sys::stat::fstat;
 
 use crate::exec::Refusal;
 
@@ -162,7 +165,7 @@ fn allow_files(
         for path in paths.iter().filter(|_| !access.is_empty()) {
             match PathFd::new(path) {
                 Ok(opened) => {
-                    let access = if Path::new(path).is_dir() {
+                    let access = if is_folder(&opened) {
                         access
                     } else {
                         access & AccessFs::from_file(ABI::V5)
@@ -211,6 +214,12 @@ fn allow_files(
     }
     report.absent = absent;
     Ok(ruleset)
+}
+
+/// Of what was opened, whatever lies at its path by now.
+fn is_folder(opened: &PathFd) -> bool {
+    let mode = fstat(opened.as_fd()).map(|stat| SFlag::from_bits_truncate(stat.st_mode));
+    mode.is_ok_and(|mode| mode & SFlag::S_IFMT == SFlag::S_IFDIR)
 }
 
 /// Where a program lies.

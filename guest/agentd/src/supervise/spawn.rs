@@ -183,7 +183,7 @@ pub(super) struct Plan {
     /// Whether the output is a terminal, which the leader then controls.
     pub(super) terminal: bool,
     pub(super) confined: bool,
-    pub(super) filters: Vec<libc::sock_fprog>,
+    pub(super) filter: Option<libc::sock_fprog>,
     pub(super) limits: Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
     pub(super) files_max: libc::rlimit,
     pub(super) stack: Vec<u8>,
@@ -226,15 +226,15 @@ struct Descriptors {
     ruleset: c_int,
 }
 
-/// The call filters and limits of a command, in the form that the kernel takes. The programs stay
-/// where the command has them.
+/// The call filter and limits of a command, in the form that the kernel takes. The program stays
+/// where the command has it.
 fn restrictions(
     confinement: &Confinement,
 ) -> (
-    Vec<libc::sock_fprog>,
+    Option<libc::sock_fprog>,
     Vec<(libc::__rlimit_resource_t, libc::rlimit)>,
 ) {
-    let filters = confinement.filters.iter().map(|program| libc::sock_fprog {
+    let filter = confinement.filter.as_ref().map(|program| libc::sock_fprog {
         len: u16::try_from(program.len()).unwrap_or(u16::MAX),
         // The two types are the same instruction, laid out as the kernel reads it.
         filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut(),
@@ -246,7 +246,7 @@ fn restrictions(
         };
         (limit.resource, most)
     });
-    (filters.collect(), limits.collect())
+    (filter, limits.collect())
 }
 
 fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -> Plan {
@@ -272,7 +272,7 @@ fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -
     kept.sort_unstable();
     let restrictions = command.confinement.as_ref().map(restrictions);
     let confined = restrictions.is_some();
-    let (filters, limits) = restrictions.unwrap_or_default();
+    let (filter, limits) = restrictions.unwrap_or_default();
     Plan {
         programs: command
             .programs
@@ -297,7 +297,7 @@ fn plan(command: &Command, descriptors: &Descriptors, files_max: libc::rlimit) -
         kept,
         terminal: command.terminal.is_some(),
         confined,
-        filters,
+        filter,
         limits,
         files_max,
         stack: vec![0; LEADER_STACK_BYTES],

@@ -246,7 +246,7 @@ fn confine(plan: &Plan) -> Result<(), c_int> {
         // SAFETY: the descriptor is a rule set's and open.
         done(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, plan.ruleset, 0) })?;
     }
-    for filter in &plan.filters {
+    if let Some(filter) = &plan.filter {
         let filter: *const libc::sock_fprog = filter;
         // SAFETY: the filter points to as many instructions as it says, which live in the command.
         done(unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, filter) })?;
