@@ -11,7 +11,14 @@ part() {
   printf 'check: %-14s ok  %4d s\n' "$name" $((SECONDS - start))
 }
 
-part formatting cargo fmt --all --check
+# The crates that are no part of the workspace too.
+formatting() {
+  cargo fmt --all --check
+  cargo fmt --check --manifest-path guest/fuzz/Cargo.toml
+  cargo fmt --check --manifest-path guest/published/Cargo.toml
+}
+
+part formatting formatting
 part lints cargo clippy "${flags[@]}" --workspace --all-targets --keep-going -q -- -D warnings
 RUSTDOCFLAGS="-D warnings" part documentation cargo doc "${flags[@]}" --workspace --no-deps -q
 

@@ -4,6 +4,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
+    clippy::print_stderr,
     clippy::indexing_slicing
 )]
 
@@ -17,6 +18,7 @@ use agentd_client::protocol::AgentToken;
 use agentd_client::protocol::RunHookPayload;
 use bytes::Bytes;
 use futures_util::stream;
+use nix::sys::signal::Signal;
 use support::*;
 
 #[tokio::test]
@@ -36,6 +38,40 @@ async fn a_repeated_start_is_still_checked_for_its_shape() {
             let expected = format!(r#"{{"exec_id":"{id}","phase":"running"}}"#);
             assert_eq!(answer.body(), expected);
         }
+    }
+}
+
+/// Whether somebody listens on a port of all addresses, as the kernel tells it to a process.
+fn listens(pid: i32, port: u16) -> bool {
+    let sockets = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap_or_default();
+    let place = format!("00000000:{port:04X} 00000000:0000 0A");
+    sockets.lines().any(|line| line.contains(&place))
+}
+
+#[tokio::test]
+async fn without_a_socket_it_listens_on_its_port_and_either_signal_ends_it() {
+    // A network of its own, so that no port can be taken.
+    let alone = ["unshare", "--user", "--map-root-user", "--net"];
+    let mut trial = std::process::Command::new(alone[0]);
+    if !trial
+        .args(&alone[1..])
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        eprintln!("SKIPPED: no network namespaces here, so the daemon's own port is NOT tested");
+        return;
+    }
+    let starter = [&alone[..], &["env", "-u", "AGENTD_LISTEN_FD"]].concat();
+    for (variables, port, signal) in [
+        (&[][..], 9000, Signal::SIGINT),
+        (&[("AGENTD_PORT", "9123")], 9123, Signal::SIGTERM),
+        (&[("AGENTD_PORT", "many")], 9000, Signal::SIGINT),
+    ] {
+        let guest = Guest::under(&starter, variables);
+        until("it listens", || listens(guest.pid(), port)).await;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(guest.pid()), signal).unwrap();
+        until("it ends", || guest.log().contains("\"ended\"")).await;
     }
 }
 

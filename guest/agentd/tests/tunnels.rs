@@ -285,10 +285,17 @@ async fn an_offered_end_that_does_not_come_resets_the_guests_connection() {
     assert_eq!(closed(&mut client).await, close_code::NORMAL);
     assert_eq!(inside.read(&mut byte).await.unwrap(), 0);
 
-    for how in ["close", "hang up", "forge", "text"] {
-        let (_guest, mut client, _noise, mut inside) = verified(&[tunnel::END_OF_STREAM]).await;
+    // What else an offer says is for others.
+    let later = [tunnel::END_OF_STREAM | 0x82];
+    for how in ["close", "later close", "hang up", "forge", "text"] {
+        let offer = if how == "later close" {
+            later
+        } else {
+            [tunnel::END_OF_STREAM]
+        };
+        let (_guest, mut client, _noise, mut inside) = verified(&offer).await;
         match how {
-            "close" => client.close(None).await.unwrap(),
+            "close" | "later close" => client.close(None).await.unwrap(),
             "hang up" => drop(client),
             "forge" => {
                 client.send(Message::binary(vec![1; 64])).await.unwrap();

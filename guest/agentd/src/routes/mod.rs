@@ -51,18 +51,21 @@ pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Answers a request, whatever happens on the way.
 pub(crate) async fn answer(app: Rc<App>, place: Rc<Place>, request: Request<Incoming>) -> Answer {
-    let answered = AssertUnwindSafe(route(app, place, request))
-        .catch_unwind()
-        .await;
-    let mut answer = answered.unwrap_or_else(|_| {
-        tracing::error!("a request's handler panicked");
-        respond::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon failed")
-    });
+    let mut answer = caught(route(app, place, request)).await;
     let version = HeaderName::from_static(VERSION_HEADER);
     answer
         .headers_mut()
         .insert(version, HeaderValue::from_static(VERSION));
     answer
+}
+
+/// A handler that falls over is an answer all the same, and its connection lives on.
+async fn caught(handling: impl Future<Output = Answer>) -> Answer {
+    let answered = AssertUnwindSafe(handling).catch_unwind().await;
+    answered.unwrap_or_else(|_| {
+        tracing::error!("a request's handler panicked");
+        respond::text(StatusCode::INTERNAL_SERVER_ERROR, "the daemon failed")
+    })
 }
 
 async fn route(app: Rc<App>, place: Rc<Place>, request: Request<Incoming>) -> Answer {
@@ -146,4 +149,15 @@ async fn unread(headers: &HeaderMap, mut body: Incoming, fault: BodyFault) -> An
         BodyFault::TooSlow => respond::empty(StatusCode::REQUEST_TIMEOUT),
         BodyFault::CutOff => respond::empty(StatusCode::BAD_REQUEST),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_handler_that_panics_is_500_and_no_lost_connection() {
+        let answer = caught(async { panic!("a fault of ours") }).await;
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
 }

@@ -1,6 +1,8 @@
 """Drives a guest daemon with the published client, call by call.
 
-Arguments: endpoint, token, the host's tunnel seed, the guest's public key, a scratch folder.
+Arguments: endpoint, token, the host's tunnel seed, the guest's public key, a scratch folder that
+the guest sees too, and `root` where commands can take other users. The guest's /workspace and
+/usr/local/bin have to be this test's own.
 Prints one line for each call that holds, and ends with an assertion at the first that does not.
 """
 
@@ -11,10 +13,11 @@ import socket
 import sys
 import tarfile
 import threading
+import time
 
 import microvms
 
-endpoint, token, host_seed, vm_public_key, scratch = sys.argv[1:]
+endpoint, token, host_seed, vm_public_key, scratch, rights = sys.argv[1:]
 session = microvms.Session.direct(endpoint, token)
 
 
@@ -129,6 +132,83 @@ for name, pinned in [("plain", None), ("verified", identity)]:
             holds(f"a {name} tunnel", got == b"THROUGH THE TUNNEL\n", got)
 
 
+# A port that is forwarded, to a server that answers anything in HTTP.
+web = socket.create_server(("127.0.0.1", 0))
+
+
+def serve_web():
+    while True:
+        connection, _ = web.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+
+
+def fetched(forward):
+    host, port = forward.local_address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=20) as client:
+        # The forward answers nobody who names another host than its own.
+        request = f"GET / HTTP/1.1\r\nhost: {forward.local_address}\r\nconnection: close\r\n\r\n"
+        client.sendall(request.encode())
+        return client.makefile("rb").read()
+
+
+threading.Thread(target=serve_web, daemon=True).start()
+forward = session.port_forward(web.getsockname()[1])
+answer = fetched(forward)
+holds("port_forward", answer.endswith(b"hi"), answer)
+report = forward.stop(timeout=20)
+holds("the forward's report", report.served == 1 and report.refused == 0, report)
+tunnel = session.tunnel(1)
+with socket.create_connection(tunnel.local_address.rsplit(":", 1), timeout=20) as client:
+    client.recv(1)
+ended = tunnel.stop(timeout=20).ended
+holds("a tunnel to nobody", [end.code for end in ended] == [4502], ended)
+holds("connect_headers", not session.connect_headers(9) and not session.connect_subprotocols(9))
+
+# A folder that is kept in step with the guest's /workspace.
+synced = os.path.join(scratch, "synced")
+os.makedirs(os.path.join(synced, "deep"))
+for name in ["deep/file", "stays"]:
+    with open(os.path.join(synced, name), "w") as file:
+        file.write(name)
+report = session.sync_dir(synced)
+holds("sync_dir", report.full and report.uploaded_members >= 2, report)
+holds("sync_dir, unchanged", session.sync_dir(synced).unchanged)
+os.remove(os.path.join(synced, "deep/file"))
+report = session.sync_dir(synced, delete_timeout=20)
+holds("sync_dir, a difference", report.deleted >= 1 and not report.full, report)
+holds("the guest is in step", not session.file_exists("/workspace/deep/file"))
+holds("what stayed", session.download_file("/workspace/stays") == b"stays")
+
+
+# What it builds on a session for command line assistants, with a stand-in for the program.
+def assisted():
+    expiry = int(time.time()) + 3600
+    token = microvms.mint_bedrock_token_with_credentials(
+        microvms.Region.us_east_1(),
+        access_key_id="id-of-nobody",
+        secret_access_key="secret-of-nobody",
+        credentials_expires_at=expiry,
+    )
+    spec = microvms.AgentSpec("codex")
+    try:
+        microvms.install_agent_access(session, [spec], token)
+    except microvms.MicrovmError as error:
+        # The last step gives the folder to another user, which nobody but root can.
+        holds("a folder that cannot be given away", rights != "root", error)
+        return
+    told = microvms.installed_agents(session)
+    holds("install_agent_access, installed_agents", [one.agent for one in told] == ["codex"], told)
+    program = b"#!/bin/sh\nprintf '%s ' \"$@\"\n"
+    session.upload_file("/usr/local/bin/codex", program, mode="0755")
+    result = microvms.prompt_agent(session, spec, "it's a task").wait_and_ack()
+    holds("prompt_agent", "it's a task" in result.stdout, result)
+
+
+assisted()
+
+
 # A watcher that polls while something runs, and ends when nothing does.
 busy = session.run(["sleep", "1.2"])
 report = session.keep_awake(interval=1, while_busy=True, max_duration=20).wait(timeout=20)
@@ -168,6 +248,17 @@ async def awaited():
     await started.close_stdin_async()
     ended = await started.wait_and_ack_async()
     holds("awaited handle", (ended.exit_code, ended.stdout) == (0, "typed\n"), ended)
+    report = await session.sync_dir_async(synced, full=True)
+    holds("awaited sync_dir", report.full, report)
+    web_forward = await session.port_forward_async(web.getsockname()[1])
+    answer = await asyncio.to_thread(fetched, web_forward)
+    holds("awaited port_forward", answer.endswith(b"hi"), answer)
+    await web_forward.stop_async(timeout=20)
+    pinned = await session.tunnel_async(server.getsockname()[1], verify_identity=identity)
+    holds("awaited tunnel", pinned.running)
+    await pinned.stop_async(timeout=20)
+    headers = await session.connect_headers_async(9), await session.connect_subprotocols_async(9)
+    holds("awaited connect_headers", not any(headers), headers)
     sleeper = await session.spawn_async(["sleep", "300"])
     holds("awaited kill", await session.kill_async(sleeper.exec_id))
     holds("awaited wait", (await sleeper.wait_async()).signal == 15)

@@ -78,12 +78,12 @@ impl Guest {
         Self::inheriting(listener.as_fd(), folder, starter, variables)
     }
 
-    /// A daemon behind a TCP port, as others expect it.
-    pub fn on_tcp() -> (Self, SocketAddr) {
+    /// A daemon behind a TCP port, as others expect it, that another program starts.
+    pub fn on_tcp(starter: &[&str]) -> (Self, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let guest = Self::inheriting(listener.as_fd(), folder, &[], &[]);
+        let guest = Self::inheriting(listener.as_fd(), folder, starter, &[]);
         (guest, address)
     }
 
