@@ -3,9 +3,12 @@
 //! Everything runs for real: the released daemon over loopback, and the ledger in this process. These
 //! machines are noisy, so that a figure alone says little: the time of one `fdatasync` and, where there is
 //! one, a peer that does the least that anybody could are measured in the same run, and the ratio is
-//! printed beside the figure. Targets are printed, never asserted. With `--ledger` the daemon is left out.
+//! printed beside the figure. Targets are printed, never asserted. With `--ledger` the daemons are left out,
+//! with `--guest` everything but the guest daemon alone.
 
 mod figures;
+mod guest;
+mod guest_files;
 mod host;
 mod jobs;
 mod ledger;
@@ -27,13 +30,15 @@ impl Scale {
     }
 }
 
+const OPTIONS: [&str; 4] = ["--quick", "--json", "--ledger", "--guest"];
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(unknown) = words
-        .iter()
-        .find(|word| !["--quick", "--json", "--ledger"].contains(&word.as_str()))
-    {
-        eprintln!("unknown option {unknown}\nusage: fluxvm-bench [--quick] [--json] [--ledger]");
+    if let Some(unknown) = words.iter().find(|word| !OPTIONS.contains(&word.as_str())) {
+        eprintln!(
+            "unknown option {unknown}\nusage: fluxvm-bench [{}]",
+            OPTIONS.join("] [")
+        );
         std::process::exit(2);
     }
     let has = |option: &str| words.iter().any(|word| word == option);
@@ -44,12 +49,18 @@ fn main() {
     let machine = machine::describe();
     let mut figures: Vec<Figure> = Vec::new();
     eprintln!("measuring on {machine}");
-    let sync = peers::fdatasync(scale.of(1_000));
-    figures.push(sync.clone());
-    eprintln!("the ledger");
-    figures.extend(ledger::measure(scale, &sync));
-    figures.extend(million::measure(scale));
+    if !has("--guest") {
+        let sync = peers::fdatasync(scale.of(1_000));
+        figures.push(sync.clone());
+        eprintln!("the ledger");
+        figures.extend(ledger::measure(scale, &sync));
+        figures.extend(million::measure(scale));
+    }
     if !has("--ledger") {
+        eprintln!("the guest daemon alone");
+        figures.extend(guest::measure(scale));
+    }
+    if !has("--ledger") && !has("--guest") {
         eprintln!("the daemon");
         figures.extend(host::measure(scale));
     }

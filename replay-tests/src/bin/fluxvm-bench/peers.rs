@@ -36,7 +36,18 @@ pub(crate) fn shell(count: usize) -> Figure {
     Figure::latency("sh -c true on the host", samples.collect())
 }
 
-/// The same in a bare sandbox of bubblewrap, where it is installed and works.
+/// Starting the smallest program on the host and waiting for its end.
+pub(crate) fn program(count: usize) -> Figure {
+    let samples = (0..count).map(|_| {
+        let began = Instant::now();
+        let status = Command::new("/bin/true").stdin(Stdio::null()).status();
+        assert!(status.expect("a program").success());
+        began.elapsed()
+    });
+    Figure::latency("true on the host", samples.collect())
+}
+
+/// A shell in a bare sandbox of bubblewrap, where it is installed and works.
 pub(crate) fn bubblewrap(count: usize) -> Option<Figure> {
     let run = || {
         Command::new("bwrap")
