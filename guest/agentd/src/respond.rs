@@ -106,6 +106,14 @@ pub(crate) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     answer
 }
 
+/// Bytes at hand.
+pub(crate) fn bytes(kind: &'static str, bytes: Bytes) -> Answer {
+    let mut answer = whole(StatusCode::OK, bytes);
+    let kind = HeaderValue::from_static(kind);
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}
+
 /// A refusal on an exec route.
 pub(crate) fn refused(refusal: &Refusal) -> Answer {
     let status = match refusal.slug {

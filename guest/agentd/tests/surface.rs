@@ -62,7 +62,7 @@ async fn every_published_route_is_served_as_published_and_nothing_else_is() {
         assert!(schema["limits"][limit].is_number(), "{limit}");
     }
     let routes = schema["routes"].as_array().unwrap();
-    assert_eq!(routes.len(), 25);
+    assert_eq!(routes.len(), 29);
     for route in routes {
         let field = |name: &str| route[name].as_str().unwrap();
         let path = field("path").replace("{id}", "no-such-exec");

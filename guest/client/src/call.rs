@@ -28,6 +28,14 @@ pub(crate) struct Call {
     pub(crate) timeout: Duration,
 }
 
+impl Call {
+    /// The same call with another time limit.
+    pub(crate) fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
 /// The header that carries a token. One that no header can carry can match no guest's either: such
 /// a client is refused by the guest rather than here.
 pub(crate) fn bearer(token: &AgentToken) -> Option<HeaderValue> {

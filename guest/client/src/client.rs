@@ -25,6 +25,7 @@ use agentd_protocol::paths;
 use agentd_protocol::paths::ExecVerb;
 use bytes::Bytes;
 use http_body_util::Full;
+use hyper::HeaderMap;
 use hyper::Method;
 use hyper::Request;
 use hyper::Response;
@@ -242,7 +243,7 @@ impl AgentdClient {
         }
     }
 
-    fn get(&self, path: String) -> Call {
+    pub(crate) fn get(&self, path: String) -> Call {
         let timeout = self.request_timeout;
         Call {
             method: Method::GET,
@@ -251,6 +252,11 @@ impl AgentdClient {
             repeat: Repeat::Harmless,
             timeout,
         }
+    }
+
+    /// A POST without a body that must not be repeated.
+    pub(crate) fn post_once(&self, path: String) -> Call {
+        self.post(path, None, Repeat::Never)
     }
 
     pub(crate) fn post(&self, path: String, body: Option<Bytes>, repeat: Repeat) -> Call {
@@ -274,12 +280,22 @@ impl AgentdClient {
     }
 
     async fn buffered(&self, call: Call) -> Result<Bytes, ClientError> {
+        let (_, body) = self.buffered_with_headers(call, ANSWER_BYTES_MAX).await?;
+        Ok(body)
+    }
+
+    pub(crate) async fn buffered_with_headers(
+        &self,
+        call: Call,
+        bytes_max: usize,
+    ) -> Result<(HeaderMap, Bytes), ClientError> {
         let timeout = call.timeout;
         let answer = async {
             let (response, sender) = self.send(&call).await?;
-            let body = collect(response.into_body(), ANSWER_BYTES_MAX).await?;
+            let (head, body) = response.into_parts();
+            let body = collect(body, bytes_max).await?;
             self.pool.give_back(sender).await;
-            Ok(body)
+            Ok((head.headers, body))
         };
         tokio::time::timeout(timeout, answer)
             .await
@@ -306,7 +322,7 @@ impl AgentdClient {
         method: Method,
         path: String,
         content: Source,
-    ) -> Result<(), ClientError> {
+    ) -> Result<Bytes, ClientError> {
         let mut sender = self.pool.dial().await?;
         let request = self
             .head(&method, &path)
@@ -315,9 +331,9 @@ impl AgentdClient {
         let sent = sender.send_request(request).await;
         let response = sent.map_err(|error| transport_error(&error))?;
         let (response, sender) = self.accepted(response, sender).await?;
-        collect(response.into_body(), ERROR_BYTES_MAX).await?;
+        let answer = collect(response.into_body(), ERROR_BYTES_MAX).await?;
         self.pool.give_back(sender).await;
-        Ok(())
+        Ok(answer)
     }
 
     async fn event_stream(&self, call: Call) -> Result<ExecStream, ClientError> {

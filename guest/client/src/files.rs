@@ -147,5 +147,6 @@ impl AgentdClient {
         tokio::time::timeout(UPLOAD_TIMEOUT, sent)
             .await
             .map_err(|_| ClientError::Timeout)?
+            .map(drop)
     }
 }

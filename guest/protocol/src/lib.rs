@@ -11,6 +11,7 @@
 
 mod error;
 mod exec;
+mod files;
 mod health;
 mod hooks;
 mod identifier;
@@ -42,6 +43,14 @@ pub use exec::StartedState;
 pub use exec::StdinRequest;
 pub use exec::StdinState;
 pub use exec::TerminalSize;
+pub use files::EntryKind;
+pub use files::FileEntry;
+pub use files::FileFacts;
+pub use files::FileFault;
+pub use files::Placed;
+pub use files::Removed;
+pub use files::SLICE_HEADER;
+pub use files::SliceFacts;
 pub use health::DiskHealth;
 pub use health::HandlerOutcome;
 pub use health::Health;

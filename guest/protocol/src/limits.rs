@@ -68,6 +68,18 @@ pub const TAR_MEMBERS_MAX: u64 = 100_000;
 /// Bytes of an archive's files together, either way.
 pub const TAR_BYTES_MAX: u64 = 8 * 1024 * 1024 * 1024;
 
+/// Entries of a folder that one listing names: some hundred bytes each make a megabyte or two.
+pub const LISTED_ENTRIES_MAX: usize = 10_000;
+
+/// Bytes of one slice of a file: it is in memory as a whole.
+pub const SLICE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Bytes of a file that is put in its place: 2 GiB, the largest upload of the host's API.
+pub const PLACED_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// Levels of a tree that is removed; each holds a descriptor while what is below it goes.
+pub const REMOVED_LEVELS_MAX: usize = 256;
+
 /// Bytes that file writes leave free.
 pub const DISK_RESERVE_BYTES: u64 = 256 * 1024 * 1024;
 

@@ -32,6 +32,15 @@ pub const IDENTITY: &str = "/v1/x/identity";
 /// project.
 pub const QUIESCE: &str = "/v1/x/quiesce";
 
+/// What lies at a path; an addition of this project.
+pub const FILE_FACTS: &str = "/v1/x/fs/stat";
+/// A part of a file; an addition of this project.
+pub const FILE_SLICE: &str = "/v1/x/fs/range";
+/// Replaces a file as a whole; an addition of this project.
+pub const FILE_PLACE: &str = "/v1/x/fs/place";
+/// Removes a file or a tree; an addition of this project.
+pub const FILE_REMOVE: &str = "/v1/x/fs/remove";
+
 /// The query of an acknowledgement that wants no result back; an addition of this project. A caller
 /// that followed the stream has the bytes, and a result repeats up to both captures as JSON text.
 pub const ACK_WITHOUT_OUTCOME: &str = "x_outcome=none";

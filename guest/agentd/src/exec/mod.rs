@@ -41,6 +41,7 @@ pub(crate) use follow::Follow;
 pub(crate) use output::Output;
 pub(crate) use plan::ImageEnvironment;
 pub(crate) use plan::check_shape;
+pub(crate) use principals::default_owner;
 pub(crate) use registry::Registry;
 pub(crate) use stdin::Taken;
 

@@ -163,6 +163,28 @@ impl Files {
     }
 }
 
+/// Who a command of nobody in particular runs as: the owner of what is made for it. `None` is the
+/// daemon's own.
+pub(crate) fn default_owner(
+    default_user: &DefaultUser,
+) -> Result<(Option<u32>, Option<u32>), Refusal> {
+    match default_user {
+        DefaultUser::Daemon => Ok((None, None)),
+        DefaultUser::Captured(user) => Ok((Some(user.uid), Some(user.gid))),
+        DefaultUser::Named(name) => {
+            let files = Files {
+                passwd: read_text(PASSWD),
+                group: String::new(),
+            };
+            files.default_user(name)
+        }
+        DefaultUser::Broken(why) => {
+            let detail = format!("the user that the image was captured with is unknown: {why}");
+            Err(Refusal::new(Slug::UnknownUser, detail))
+        }
+    }
+}
+
 fn rows(text: &str) -> impl Iterator<Item = &str> {
     text.lines()
         .filter(|line| !line.is_empty() && !line.starts_with(['#', '+', '-']))

@@ -6,6 +6,7 @@
 
 mod archive;
 mod beneath;
+pub(crate) mod exact;
 mod extract;
 mod file;
 mod lines;

@@ -105,6 +105,23 @@ const START_STATUSES: &[Status] = &[
     ),
 ];
 
+const EXACT_STATUSES: &[Status] = &[
+    OK,
+    status(400, "malformed", "the query or the path means nothing"),
+    status(400, "magic_link", "the path leads through a link of /proc"),
+    status(400, "symlink", "a symbolic link is in the way of a change"),
+    status(404, "absent", "nothing lies there"),
+    status(409, "not_a_file", "what lies there is no regular file"),
+    status(409, "not_a_folder", "a part of the path is no folder"),
+    status(409, "not_empty", "the folder is not empty"),
+    status(409, "size_mismatch", "other than the announced bytes came"),
+    status(409, "checksum_mismatch", "the bytes have another digest"),
+    status(409, "denied", "the file system forbids it"),
+    status(413, "too_large", "more than the route takes"),
+    status(500, "failed", "the file system failed"),
+    status(507, "no_room", "the disk has no room beyond its reserve"),
+];
+
 /// All routes. The first of a path decides nothing over the others: they share their audience.
 pub(super) const ROUTES: &[Route] = &[
     hook(
@@ -424,6 +441,51 @@ pub(super) const ROUTES: &[Route] = &[
                 plain(500, "no archive, or the file system refused"),
                 plain(507, "the disk has no room beyond its reserve"),
             ],
+        )
+    },
+    Route {
+        query: Some("PathQuery"),
+        ..exec(
+            Verb::Get,
+            "/v1/x/fs/stat",
+            Action::Facts,
+            "what lies at a path, and what lies in it",
+            EXACT_STATUSES,
+            "FileFacts",
+        )
+    },
+    Route {
+        query: Some("SliceQuery"),
+        response: Content::Media("application/octet-stream"),
+        ..bearer(
+            Verb::Get,
+            "/v1/x/fs/range",
+            Action::Slice,
+            "a part of a file; the header x-fluxvm-file has the facts of the whole",
+            EXACT_STATUSES,
+        )
+    },
+    Route {
+        query: Some("PlaceQuery"),
+        request: Content::Media("application/octet-stream"),
+        ..exec(
+            Verb::Put,
+            "/v1/x/fs/place",
+            Action::Place,
+            "replaces a file as a whole or not at all; follows no link",
+            EXACT_STATUSES,
+            "Placed",
+        )
+    },
+    Route {
+        query: Some("RemoveQuery"),
+        ..exec(
+            Verb::Post,
+            "/v1/x/fs/remove",
+            Action::Remove,
+            "removes a file, a link or a tree; follows no link",
+            EXACT_STATUSES,
+            "Removed",
         )
     },
 ];

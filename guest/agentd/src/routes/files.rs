@@ -108,13 +108,27 @@ async fn upload(
     work: impl FnOnce(u64, files::Incoming) -> Result<(), Fault> + Send + 'static,
 ) -> Answer {
     let bytes_max = app.settings.body_bytes_max;
-    let (head, mut body) = request.into_parts();
+    let (head, body) = request.into_parts();
     let announced = body.size_hint().lower();
     if announced > bytes_max {
         return super::unread(&head.headers, body, BodyFault::TooLong).await;
     }
+    let (done, body) = feed(body, bytes_max, move |incoming| work(announced, incoming)).await;
+    match done.unwrap_or_else(|| Err(given_up())) {
+        Ok(()) => respond::empty(StatusCode::NO_CONTENT),
+        Err(fault) => after_part(&head.headers, body, refused(&fault)).await,
+    }
+}
+
+/// Feeds a body of at most so many bytes to a thread. Answers what the thread said, nothing if it
+/// failed, and what is left of the body.
+pub(super) async fn feed<T: Send + 'static>(
+    mut body: Incoming,
+    bytes_max: u64,
+    work: impl FnOnce(files::Incoming) -> T + Send + 'static,
+) -> (Option<T>, Incoming) {
     let (portions, incoming) = files::incoming();
-    let worker = spawn_blocking(move || work(announced, incoming));
+    let worker = spawn_blocking(move || work(incoming));
     let mut left = bytes_max;
     let end = loop {
         let portion = match body.frame().await {
@@ -135,14 +149,11 @@ async fn upload(
     };
     let _ = portions.send(end).await;
     drop(portions);
-    match worker.await.unwrap_or_else(|_| Err(given_up())) {
-        Ok(()) => respond::empty(StatusCode::NO_CONTENT),
-        Err(fault) => after_part(&head.headers, body, refused(&fault)).await,
-    }
+    (worker.await.ok(), body)
 }
 
 /// Answers a request whose body may not have been read to its end.
-async fn after_part(headers: &HeaderMap, mut body: Incoming, answer: Answer) -> Answer {
+pub(super) async fn after_part(headers: &HeaderMap, mut body: Incoming, answer: Answer) -> Answer {
     if crate::body::drain(headers, &mut body).await {
         answer
     } else {

@@ -5,6 +5,7 @@
 //! method, then the body.
 
 mod all;
+mod exact_files;
 mod exec;
 mod files;
 mod health;
@@ -110,6 +111,10 @@ async fn route(app: Rc<App>, place: Rc<Place>, request: Request<Incoming>) -> An
         Action::WriteFile => files::write_file(&app, request).await,
         Action::ReadTree => files::read_tree(request).await,
         Action::WriteTree => files::write_tree(&app, request).await,
+        Action::Facts => exact_files::facts(request).await,
+        Action::Slice => exact_files::slice(request).await,
+        Action::Place => exact_files::place(&app, request).await,
+        Action::Remove => exact_files::remove(request).await,
         Action::Tunnel => tunnel::open(&app, place, request).await,
     }
 }

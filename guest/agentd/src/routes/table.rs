@@ -45,6 +45,10 @@ pub(super) enum Action {
     WriteFile,
     ReadTree,
     WriteTree,
+    Facts,
+    Slice,
+    Place,
+    Remove,
 }
 
 /// A status that a route answers with.
@@ -222,6 +226,10 @@ mod tests {
             paths::QUIESCE,
             paths::FILE,
             paths::TAR,
+            paths::FILE_FACTS,
+            paths::FILE_SLICE,
+            paths::FILE_PLACE,
+            paths::FILE_REMOVE,
             &paths::exec(&id, ExecVerb::Stdin),
             &paths::resize(&id),
         ] {
