@@ -36,36 +36,53 @@ pub struct ReplayAnswer {
     pub dry_run: bool,
     /// The ledger number of the target's `replay` entry.
     pub seq: Option<u64>,
-    /// The commands, in order; those after a stop did not run.
+    /// The steps, in order; those after a stop did not run.
     pub steps: Vec<ReplayStep>,
-    /// What was recorded and cannot be run again.
+    /// What was recorded and cannot be redone.
     pub skipped: Vec<SkippedStep>,
     /// The source event at which it stopped.
     pub stopped_at: Option<u64>,
     /// Why.
     pub stopped_because: Option<String>,
+    /// The first source event that came to something else now.
+    pub diverged_at: Option<u64>,
 }
 
-/// One command of a replay.
+/// One step of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayStep {
     /// The source event.
     pub seq: u64,
-    /// The shell line.
+    /// Its kind.
+    pub kind: &'static str,
+    /// What it is: the shell line of a command, `write /path`, `commit message`.
     pub command: String,
-    /// The recorded exit code.
-    pub recorded_exit_code: i32,
+    /// The recorded exit code of a command.
+    pub recorded_exit_code: Option<i32>,
+    /// What was recorded of what it did, digests among it.
+    pub recorded: String,
     /// Its end in the target; `None` when it did not run.
     pub result: Option<ReplayResult>,
     /// Why it did not run although it was its turn.
     pub error: Option<ReplayError>,
 }
 
-/// How a command of a replay ended.
-#[derive(Clone, Copy, Debug)]
+/// What came of a step of a replay.
+#[derive(Clone, Debug)]
 pub struct ReplayResult {
     /// The target event.
     pub seq: u64,
+    /// What it did, as [`ReplayStep::recorded`] says it.
+    pub replayed: String,
+    /// It is what was recorded.
+    pub same: bool,
+    /// How a command ended.
+    pub exec: Option<ReplayExec>,
+}
+
+/// How a command of a replay ended.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayExec {
     /// The exit code.
     pub exit_code: i32,
     /// It is the recorded one.
@@ -78,7 +95,7 @@ pub struct ReplayResult {
     pub duration_ms: u64,
 }
 
-/// Why a command of a replay did not run.
+/// Why a step of a replay did not run.
 #[derive(Clone, Debug)]
 pub struct ReplayError {
     /// A stable code.

@@ -22,6 +22,7 @@ use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::gate;
 use crate::snapshots;
+use crate::uploads;
 
 /// How long a deletion waits for commands of the removed sandbox to record that they ended with it. Their
 /// connections break with the sandbox, so this is a matter of milliseconds.
@@ -111,6 +112,7 @@ pub(crate) async fn remove(inner: &Arc<Inner>, session: &Session) -> Result<(), 
         tracing::warn!(session = %session.id, "commands of a removed sandbox are still open");
     }
     inner.remove_spools(session.id).await;
+    uploads::drop_parts_of_session(inner, session.id).await;
     Ok(())
 }
 
@@ -144,7 +146,8 @@ async fn commands_ended(inner: &Arc<Inner>, id: SessionId) {
         let world = inner.book.world();
         let session = world.sessions.get(id);
         let is_awaited = |kind: &OperationKind| {
-            kind.is_command() || matches!(kind, OperationKind::RewindPoint { .. })
+            let ends_with_it = matches!(kind, OperationKind::RewindPoint { .. });
+            ends_with_it || kind.is_command() || kind.is_file_work()
         };
         session.is_some_and(|it| it.in_flight.iter().any(|open| is_awaited(&open.kind)))
     };

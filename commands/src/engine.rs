@@ -52,11 +52,15 @@ use crate::request::Replay;
 use crate::request::StdinSource;
 use crate::sandboxes::Sandboxes;
 use crate::turns::Turns;
+use crate::uploads::Spool;
+use crate::uploads::Uploading;
 
 /// What an engine is made of.
 pub struct EngineOptions {
     /// Where the ledger is and how it is opened.
     pub ledger: LedgerOptions,
+    /// Where the parts of uploads wait.
+    pub uploads_dir: PathBuf,
     /// What makes sandboxes.
     pub backend: Arc<dyn Backend>,
     /// What tells the time.
@@ -102,6 +106,7 @@ pub(crate) struct Inner {
     pub(crate) spools: SpoolFolder,
     pub(crate) live_jobs: LiveJobs,
     pub(crate) store_room: StoreRoom,
+    pub(crate) uploading: Uploading,
     /// How many events earlier daemons had recorded when this one started.
     pub(crate) inherited: Position,
     /// A session runs that the sweeper may not know of.
@@ -135,6 +140,7 @@ impl Engine {
             spools: SpoolFolder::new(options.jobs_dir),
             live_jobs: LiveJobs::default(),
             store_room: StoreRoom::default(),
+            uploading: Uploading::new(Spool::new(options.uploads_dir)),
             session_made: Notify::new(),
             stopping: watch::Sender::new(false),
         });

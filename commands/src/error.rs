@@ -3,6 +3,7 @@
 //! The variants say what happened, in the domain's words. Which HTTP status that is, is decided in the
 //! server and nowhere else.
 
+use agentd_protocol::FileFault;
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::BlobError;
 use fluxvm_eventstore::ReadError;
@@ -12,9 +13,12 @@ use fluxvm_projections::ApprovalId;
 use fluxvm_projections::JobId;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::TokenId;
+use fluxvm_projections::UploadId;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::ReviveError;
 use fluxvm_vmm::SnapshotError;
+
+use crate::git::GitFault;
 
 /// Why a command or a query was not done. [`Self::code`] is stable and documented.
 #[derive(Debug, thiserror::Error)]
@@ -259,6 +263,55 @@ pub enum CommandError {
         /// What is known.
         reason: String,
     },
+    /// The guest did not do something with a file.
+    #[error("{detail}")]
+    File {
+        /// Why, by its stable name.
+        fault: FileFault,
+        /// What happened.
+        detail: String,
+    },
+    /// Git did not do it.
+    #[error("{detail}")]
+    Git {
+        /// Why, by its stable name.
+        fault: GitFault,
+        /// What happened.
+        detail: String,
+    },
+    /// No such upload in this session.
+    #[error("there is no upload {0} in this session; it may have been aborted")]
+    UploadNotFound(UploadId),
+    /// The upload is complete and takes nothing more.
+    #[error("upload {0} is complete")]
+    UploadDone(UploadId),
+    /// A part does not begin where the last one ended.
+    #[error("the part begins at {offset}; go on at {received}")]
+    UploadOffset {
+        /// The caller's.
+        offset: u64,
+        /// Where to go on.
+        received: u64,
+    },
+    /// Not all bytes came yet.
+    #[error("{received} of {size} bytes came; go on at {received}")]
+    UploadIncomplete {
+        /// How many came.
+        received: u64,
+        /// How many have to.
+        size: u64,
+    },
+    /// The host's disk did not take or give a part of an upload.
+    #[error("the parts of uploads could not be stored or read: {0}")]
+    Spool(std::io::Error),
+    /// The guest did not answer. Whether it did anything is recorded as unknown.
+    #[error("{reason}")]
+    Guest {
+        /// A stable code.
+        code: &'static str,
+        /// What is known.
+        reason: String,
+    },
     /// The ledger did not take the event.
     #[error("the ledger did not record it: {0}")]
     Ledger(#[from] AppendError),
@@ -330,6 +383,14 @@ impl CommandError {
             Self::WorkspaceNotReady(_) => "workspace_not_ready",
             Self::RemoveFailed(_) => "sandbox_remove_failed",
             Self::ExecFailed { code, .. } => code,
+            Self::File { fault, .. } => file_code(*fault),
+            Self::Git { fault, .. } => fault.code(),
+            Self::UploadNotFound(_) => "upload_not_found",
+            Self::UploadDone(_) => "upload_done",
+            Self::UploadOffset { .. } => "upload_offset",
+            Self::UploadIncomplete { .. } => "upload_incomplete",
+            Self::Spool(_) => "upload_not_stored",
+            Self::Guest { code, .. } => code,
             Self::Ledger(_) | Self::Sign(_) => "ledger_unavailable",
             Self::CheckpointNotFound(_) => "checkpoint_not_found",
             Self::Read(_) => "ledger_unreadable",
@@ -375,5 +436,24 @@ impl From<SnapshotError> for CommandError {
 impl From<ReviveError> for CommandError {
     fn from(error: ReviveError) -> Self {
         Self::Revive(error)
+    }
+}
+
+/// The API's name of a guest's fault.
+fn file_code(fault: FileFault) -> &'static str {
+    match fault {
+        FileFault::Malformed => "invalid_path",
+        FileFault::Absent => "file_not_found",
+        FileFault::NotAFile => "not_a_file",
+        FileFault::NotAFolder => "not_a_folder",
+        FileFault::Symlink => "symlink_in_the_way",
+        FileFault::MagicLink => "path_leads_outside",
+        FileFault::NotEmpty => "folder_not_empty",
+        FileFault::TooLarge => "file_too_large",
+        FileFault::SizeMismatch => "size_mismatch",
+        FileFault::ChecksumMismatch => "checksum_mismatch",
+        FileFault::NoRoom => "guest_disk_full",
+        FileFault::Denied => "file_denied",
+        FileFault::Failed => "guest_file_failed",
     }
 }

@@ -24,6 +24,7 @@ use crate::gate;
 use crate::limits::SWEEP_INTERVAL;
 use crate::limits::SWEEP_RETRY;
 use crate::snapshots;
+use crate::uploads;
 
 impl Inner {
     /// Marks the session expired if its time has come, and removes what it leaves in the background.
@@ -77,6 +78,7 @@ fn until_next(inner: &Inner) -> Duration {
 
 /// One look at all sessions.
 pub(crate) async fn sweep(inner: &Arc<Inner>) {
+    uploads::sweep(inner).await;
     let due: Vec<Session> = {
         let world = inner.book.world();
         let needs_work = |session: &&Session| {

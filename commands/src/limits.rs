@@ -189,3 +189,71 @@ pub const EXEC_STDIN_PORTION_BYTES: usize = 512 * 1024;
 pub const EXEC_STDIN_DISCARD_TIME: Duration = Duration::from_secs(10);
 
 const _: () = assert!(JOBS_RUNNING_MAX + EXECS_RUNNING_MAX <= 96);
+/// The largest file that one write takes, in bytes: it is in memory as a whole. Larger ones are uploaded.
+pub const FILE_WRITE_BYTES_MAX: u64 = 1_500_000;
+
+/// The largest part of a file that one answer carries, in bytes: it is in memory as a whole.
+pub const RANGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// The largest file that is read without asking for a part of it, in bytes.
+pub const FILE_READ_BYTES_MAX: u64 = RANGE_BYTES_MAX;
+
+/// Writes, removals, uploads and git verbs that may be under way in one session at once: each holds one
+/// of the 128 connections that a guest serves.
+pub const FILE_WORK_RUNNING_MAX: usize = 32;
+
+/// The largest upload, in bytes.
+pub const UPLOAD_BYTES_MAX: u64 = 2 * 1024 * 1024 * 1024;
+
+/// The largest part of an upload, in bytes: what is lost when a connection breaks.
+pub const UPLOAD_PART_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
+/// Parts of one upload: each is a file, and the largest upload has 512 of the largest parts.
+pub const UPLOAD_PARTS_MAX: usize = 8_192;
+
+/// Open uploads of one session.
+pub const UPLOADS_OPEN_MAX: usize = 8;
+
+/// Open uploads of all sessions: what they may take of the host's disk has an end.
+pub const UPLOADS_OPEN_HOST_MAX: usize = 64;
+
+/// How long an upload stays open, in seconds: a day, as for an idempotency key.
+pub const UPLOAD_AGE_MAX_SECONDS: i64 = 86_400;
+
+/// Bytes of an upload that are in memory and in one blob at a time. The names of all blobs of the largest
+/// upload still fit into one event.
+pub const UPLOAD_PIECE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Uploads that are put in their place at once: each holds two pieces in memory.
+pub const UPLOADS_COMPLETING_MAX: usize = 4;
+
+/// How long a fixed command, such as one call of git, may run in a guest.
+pub const CAPTURE_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What is kept of what a fixed command complains, in bytes: it becomes a sentence.
+pub const CAPTURE_STDERR_BYTES_MAX: usize = 4 * 1024;
+
+/// The longest diff that is answered, in bytes.
+pub const GIT_DIFF_BYTES_MAX: usize = 256 * 1024;
+
+/// The longest status or log that is read, in bytes.
+pub const GIT_LIST_BYTES_MAX: usize = 1024 * 1024;
+
+/// The longest commit message, in bytes. It is one argument, and it is kept for ever.
+pub const GIT_MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// The longest name of a branch, in bytes: it becomes a file's name, with `.lock` behind it.
+pub const GIT_BRANCH_BYTES_MAX: usize = 200;
+
+/// The commits that one log shows at most.
+pub const GIT_LOG_MAX: u64 = 200;
+
+/// The commits that a log shows when nobody says how many.
+pub const GIT_LOG_DEFAULT: u64 = 20;
+
+const _: () = assert!(UPLOAD_BYTES_MAX <= agentd_protocol::limits::PLACED_BYTES_MAX);
+const _: () = assert!(RANGE_BYTES_MAX <= agentd_protocol::limits::SLICE_BYTES_MAX);
+const _: () = assert!(
+    FILE_WRITE_BYTES_MAX <= RANGE_BYTES_MAX,
+    "a write can be read back"
+);

@@ -3,6 +3,8 @@
 //! The ledger says what should exist; the machine says what does. What still runs is taken up again,
 //! what nobody owns is removed, every intent without an outcome gets one, and the ledger says all of it.
 
+mod file_work;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -34,6 +36,7 @@ use crate::error::CommandError;
 use crate::exec;
 use crate::jobs;
 use crate::snapshots;
+use crate::uploads;
 
 /// Sandboxes that are looked at side by side: each needs a connection and a few files.
 const SESSIONS_AT_ONCE: usize = 32;
@@ -96,6 +99,7 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
         .await
         .map_err(StartError::Snapshots)?;
     remove_spools(inner).await;
+    uploads::sweep_at_start(inner).await;
     release_keys(inner, &caller).await?;
     report.adopted.sort_unstable();
     report.gone.sort_unstable();
@@ -248,6 +252,11 @@ async fn take_up(
         if let Some(job) = jobs::resume(inner, session, operation) {
             report.commands_resumed += 1;
             jobs::take_up(inner, caller, job, &sandbox);
+            continue;
+        }
+        if operation.kind.is_file_work() {
+            file_work::recover(inner, caller, session, operation, &sandbox).await?;
+            report.interrupted += 1;
             continue;
         }
         let Some(running) = exec::resume(session, operation) else {

@@ -210,6 +210,10 @@ pub struct Replay {
     pub since: Option<DateTime<Utc>>,
     /// Only what was recorded before or at this.
     pub until: Option<DateTime<Utc>>,
+    /// Only what was recorded from this ledger number on.
+    pub from: Option<u64>,
+    /// Only what was recorded up to this ledger number, itself included.
+    pub to: Option<u64>,
     /// Stop at the first exit code that is not zero.
     pub stop_on_failure: bool,
     /// The time limit of each command, in milliseconds; the recorded one when `None`.

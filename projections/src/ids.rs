@@ -64,6 +64,11 @@ uuid_id! {
     ApprovalId
 }
 
+uuid_id! {
+    /// One upload: a file that comes in parts.
+    UploadId
+}
+
 impl SessionId {
     /// The ledger stream that holds this session's events: `session/<uuid>`.
     #[must_use]

@@ -207,6 +207,16 @@ pub enum OperationKind {
     JobStdin,
     /// A signal goes to a job.
     JobKill,
+    /// A file is written from outside.
+    FileWrite,
+    /// A file or a tree is removed from outside.
+    FileDelete,
+    /// An upload's file is put in its place.
+    FileUpload,
+    /// A commit is made.
+    GitCommit,
+    /// A branch is made.
+    GitBranch,
     /// Commands of another session are run again here.
     Replay,
     /// The session is being deleted.
@@ -290,6 +300,11 @@ impl OperationKind {
             Self::Job { .. } => "job",
             Self::JobStdin => "job.stdin",
             Self::JobKill => "job.kill",
+            Self::FileWrite => "file.write",
+            Self::FileDelete => "file.delete",
+            Self::FileUpload => "file.upload",
+            Self::GitCommit => "git.commit",
+            Self::GitBranch => "git.branch",
             Self::Replay => "replay",
             Self::Delete => "session.delete",
             Self::Checkpoint { .. } => "checkpoint",
@@ -307,6 +322,19 @@ impl OperationKind {
     #[must_use]
     pub fn is_command(&self) -> bool {
         matches!(self, Self::Exec { .. } | Self::Job { .. })
+    }
+
+    /// Whether it is work on files or a repository, which is over when the guest says so.
+    #[must_use]
+    pub fn is_file_work(&self) -> bool {
+        matches!(
+            self,
+            Self::FileWrite
+                | Self::FileDelete
+                | Self::FileUpload
+                | Self::GitCommit
+                | Self::GitBranch
+        )
     }
 
     /// Whether it holds the lifecycle slot, so that nothing else may start.
@@ -328,10 +356,11 @@ impl OperationKind {
     /// Whether a command runs in the session's machine, so that it must not be replaced under it.
     #[must_use]
     pub fn needs_machine(&self) -> bool {
-        matches!(
-            self,
-            Self::Exec { .. } | Self::Replay | Self::RewindPoint { .. } | Self::Erased
-        )
+        self.is_file_work()
+            || matches!(
+                self,
+                Self::Exec { .. } | Self::Replay | Self::RewindPoint { .. } | Self::Erased
+            )
     }
 
     /// The snapshots that it works with, which must stay until it ends.
@@ -486,6 +515,11 @@ impl Session {
             Event::JobStarted(started) => self.start_job(envelope, started),
             Event::JobStdinStarted(_) => self.open(envelope, OperationKind::JobStdin),
             Event::JobKillStarted(_) => self.open(envelope, OperationKind::JobKill),
+            Event::FileWriteStarted(_) => self.open(envelope, OperationKind::FileWrite),
+            Event::FileDeleteStarted(_) => self.open(envelope, OperationKind::FileDelete),
+            Event::FileUploadStarted(_) => self.open(envelope, OperationKind::FileUpload),
+            Event::GitCommitStarted(_) => self.open(envelope, OperationKind::GitCommit),
+            Event::GitBranchStarted(_) => self.open(envelope, OperationKind::GitBranch),
             Event::ReplayStarted(_) => self.open(envelope, OperationKind::Replay),
             Event::SessionDeleteStarted(_) => self.open(envelope, OperationKind::Delete),
             Event::SessionDeleted(_) => {
@@ -512,7 +546,14 @@ impl Session {
             | Event::ReplayCompleted(_)
             | Event::JobFailed(_)
             | Event::JobStdinWritten(_)
-            | Event::JobKilled(_) => {
+            | Event::JobKilled(_)
+            | Event::FileWritten(_)
+            | Event::FileDeleted(_)
+            | Event::FileUploaded(_)
+            | Event::FileFailed(_)
+            | Event::GitCommitted(_)
+            | Event::GitBranched(_)
+            | Event::GitFailed(_) => {
                 self.close(envelope);
             }
             Event::SessionRedacted(redacted) => self.redacted(redacted),

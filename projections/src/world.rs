@@ -15,6 +15,7 @@ use crate::idempotency::Idempotency;
 use crate::jobs::Jobs;
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
+use crate::uploads::Uploads;
 
 /// Every projection, fed by one pass over the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub struct World {
     /// Commands that people decide on. Left out where there is none, for the same reason.
     #[serde(default, skip_serializing_if = "Approvals::is_empty")]
     pub approvals: Approvals,
+    /// Uploads. Left out where there are none, so that older states keep their digests.
+    #[serde(default, skip_serializing_if = "Uploads::is_empty")]
+    pub uploads: Uploads,
 }
 
 /// A digest of a [`World`]: equal exactly when the states are.
@@ -57,6 +61,7 @@ impl World {
         self.jobs.apply(&envelope);
         self.tokens.apply(&envelope);
         self.approvals.apply(&envelope);
+        self.uploads.apply(&envelope);
         self.position = envelope.seq.position();
         Ok(())
     }

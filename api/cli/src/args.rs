@@ -3,6 +3,7 @@
 //! so that a typing mistake is answered before a request is made.
 
 pub(crate) mod approvals;
+pub(crate) mod files;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod time_travel;
@@ -128,12 +129,30 @@ pub(crate) enum Agent {
     Fork(time_travel::ForkArgs),
     /// List what a session can undo; undo, redo, and branch off from its past
     Rewind(time_travel::RewindArgs),
+    /// Write a small file into the sandbox
+    Put(files::PutArgs),
+    /// Fetch a file from the sandbox; another name for download
+    Pull(files::DownloadArgs),
+    /// Print a file of the sandbox
+    Cat(files::PathArgs),
+    /// List a folder of the sandbox, or show a file
+    Files(files::PathArgs),
+    /// Remove a file, a link or a folder of the sandbox
+    RmFile(files::RemoveFileArgs),
+    /// Send a large file into the sandbox, in parts that can be gone on with
+    Upload(files::UploadArgs),
+    /// Fetch a large file from the sandbox, checked
+    Download(files::DownloadArgs),
+    /// Look at a repository in the sandbox, commit, branch
+    Git(files::GitArgs),
+    /// Show which tools the sandbox has
+    Probe(SessionArg),
     /// Show what happened in a session, step by step
     Timeline(SessionArg),
     /// Show a session's events as the ledger holds them
     Events(EventsArgs),
-    /// Run a session's recorded commands again, in another session; exits with 1 when one of them
-    /// ended otherwise or did not run
+    /// Do again what was recorded of a session, in another session: commands, files, uploads, git;
+    /// exits with 1 when a step came to something else or did not run
     Replay(ReplayArgs),
     /// Write a session's events as JSONL that can be verified without the daemon
     Export(ExportArgs),
@@ -317,6 +336,12 @@ pub(crate) struct ReplayArgs {
     /// Stop after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<Moment>,
+    /// Start at this seq
+    #[arg(long, value_name = "SEQ", conflicts_with = "since")]
+    pub(crate) from: Option<u64>,
+    /// Stop after this seq
+    #[arg(long, value_name = "SEQ", conflicts_with = "until")]
+    pub(crate) to: Option<u64>,
     /// Go on after a command that fails
     #[arg(long)]
     pub(crate) keep_going: bool,

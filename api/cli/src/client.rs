@@ -18,6 +18,8 @@ use crate::error::CliError;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longest wait for the answer to a call that runs no command of the user.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Longest wait for an answer that a program in the sandbox has to find out: a digest of the largest file.
+const SLOW_ANSWER_TIMEOUT: Duration = Duration::from_secs(360);
 /// Largest JSON answer read into memory: two streams of 16 MiB of output, escaped and in base64,
 /// stay below it.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
@@ -76,6 +78,26 @@ impl Client {
     pub(crate) fn get(&self, path: &str) -> Result<Value, CliError> {
         let response = self.send("GET", path, &[], None, Patience::Normal)?;
         read_json("GET", path, response)
+    }
+
+    /// GET, answered with JSON that a program in the sandbox has to find out first.
+    pub(crate) fn get_slowly(&self, path: &str) -> Result<Value, CliError> {
+        let patience = Patience::AtMost(SLOW_ANSWER_TIMEOUT);
+        let response = self.send("GET", path, &[], None, patience)?;
+        read_json("GET", path, response)
+    }
+
+    /// PUT of JSON, answered with JSON.
+    pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value, CliError> {
+        let response = self.send("PUT", path, &[], Some(body), Patience::Normal)?;
+        read_json("PUT", path, response)
+    }
+
+    /// PUT of bytes, answered with JSON.
+    pub(crate) fn put_bytes(&self, path: &str, bytes: &[u8]) -> Result<Value, CliError> {
+        let kind = ("content-type", "application/octet-stream".to_owned());
+        let response = self.send_bytes("PUT", path, &[kind], bytes.to_vec(), Patience::Normal)?;
+        read_json("PUT", path, response)
     }
 
     /// GET, answered with text.
@@ -174,14 +196,26 @@ impl Client {
         body: Option<&Value>,
         patience: Patience,
     ) -> Result<Response<ureq::Body>, CliError> {
+        let mut headers = headers.to_vec();
+        if body.is_some() {
+            headers.push(("content-type", "application/json".to_owned()));
+        }
+        let bytes = body.map(Value::to_string).unwrap_or_default();
+        self.send_bytes(method, path, &headers, bytes.into_bytes(), patience)
+    }
+
+    fn send_bytes(
+        &self,
+        method: &'static str,
+        path: &str,
+        headers: &[(&str, String)],
+        bytes: Vec<u8>,
+        patience: Patience,
+    ) -> Result<Response<ureq::Body>, CliError> {
         let mut builder = self.head(method, path);
         for (name, value) in headers {
             builder = builder.header(*name, value);
         }
-        if body.is_some() {
-            builder = builder.header("content-type", "application/json");
-        }
-        let bytes = body.map(Value::to_string).unwrap_or_default();
         let request = builder
             .body(bytes)
             .map_err(|error| CliError::Usage(error.to_string()))?;

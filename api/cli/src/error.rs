@@ -113,6 +113,17 @@ impl CliError {
         }
     }
 
+    /// True when the same request may well succeed a moment later.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Late { .. } => true,
+            Self::Api { status, code, .. } => {
+                matches!(status, 408 | 429 | 500..) || code.as_deref() == Some("upload_offset")
+            }
+            _ => false,
+        }
+    }
+
     /// True when the reader of our output has gone: nobody is left to tell.
     pub(crate) fn is_broken_pipe(&self) -> bool {
         matches!(self, Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)

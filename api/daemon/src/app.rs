@@ -14,6 +14,7 @@ use fluxvm_eventstore::Actor;
 use fluxvm_eventstore::CorrelationId;
 use fluxvm_projections::JobId;
 use fluxvm_projections::SessionId;
+use fluxvm_projections::UploadId;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -238,14 +239,32 @@ impl FromRequestParts<App> for JobPath {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
-        let path = Path::<(String, String)>::from_request_parts(parts, app).await;
-        let (session, job) = path
-            .map_err(|_| ApiError::route_not_found(parts.uri.path()))?
-            .0;
+        let (session, job) = two_ids(parts, app).await?;
         let session = session_id(&session)?;
         let id = plain_uuid(&job).ok_or_else(|| ApiError::no_such_job(&job))?;
         Ok(Self(session, JobId(id)))
     }
+}
+
+/// The session and the upload of a path. What is no id names no upload.
+pub(crate) struct UploadPath(pub(crate) SessionId, pub(crate) UploadId);
+
+impl FromRequestParts<App> for UploadPath {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, ApiError> {
+        let (session, upload) = two_ids(parts, app).await?;
+        let session = session_id(&session)?;
+        let id = plain_uuid(&upload).ok_or_else(|| ApiError::no_such_upload(&upload))?;
+        Ok(Self(session, UploadId(id)))
+    }
+}
+
+/// The two variable parts of a path, as they are written.
+async fn two_ids(parts: &mut Parts, app: &App) -> Result<(String, String), ApiError> {
+    let path = Path::<(String, String)>::from_request_parts(parts, app).await;
+    path.map(|ids| ids.0)
+        .map_err(|_| ApiError::route_not_found(parts.uri.path()))
 }
 
 fn session_id(text: &str) -> Result<SessionId, ApiError> {

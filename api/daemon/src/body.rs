@@ -49,14 +49,16 @@ impl BodySlot {
         }
     }
 
-    fn take(&self) -> Option<Body> {
+    /// The body itself, for a route that passes it on as it comes.
+    pub(crate) fn take(&self) -> Option<Body> {
         self.body
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take()
     }
 
-    fn put_back(&self, body: Body) {
+    /// Gives back what is left of a body that was taken.
+    pub(crate) fn put_back(&self, body: Body) {
         *self.body.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
     }
 

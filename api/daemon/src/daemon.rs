@@ -227,6 +227,7 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
     };
     let options = EngineOptions {
         ledger,
+        uploads_dir: root.join("uploads"),
         backend: Arc::new(backend),
         clock: Arc::new(SystemClock),
         jobs_dir: root.join("jobs"),

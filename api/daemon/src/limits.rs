@@ -6,8 +6,14 @@ use std::time::Duration;
 /// long.
 pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
+/// The largest body of a file's write, in bytes: the largest file in base64, its path, and some room.
+pub(crate) const FILE_BODY_BYTES_MAX: usize = 2_100_000;
+
 /// How long a client may take to send a body.
 pub(crate) const BODY_READ_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How long a client may take to send one part of an upload: 4 MiB at 35 KiB/s.
+pub(crate) const PART_READ_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// What is read and thrown away of a body that nobody wanted, in bytes, so that the client reads the
 /// answer and not a reset connection.
@@ -101,4 +107,10 @@ pub(crate) const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 const _: () = assert!(
     BODY_BYTES_MAX >= 6 * 131_071,
     "the longest command must fit its body"
+);
+
+const _: () = assert!(
+    FILE_BODY_BYTES_MAX as u64
+        >= fluxvm_commands::limits::FILE_WRITE_BYTES_MAX.div_ceil(3) * 4 + 32_768,
+    "the largest file and its path must fit their body"
 );

@@ -47,6 +47,12 @@ impl Parameters {
         self.0.get(name).map(read).transpose()
     }
 
+    /// A text that must be there.
+    pub(crate) fn required(&self, name: &str) -> Result<&str, ApiError> {
+        self.text(name)
+            .ok_or_else(|| ApiError::missing_parameter(name))
+    }
+
     /// A text.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)

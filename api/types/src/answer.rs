@@ -98,17 +98,27 @@ pub struct ReplayAnswer {
     pub stopped_at: Option<u64>,
     /// Why it stopped there.
     pub stopped_because: Option<String>,
+    /// The first event of the source that came to something else now.
+    pub diverged_at: Option<u64>,
 }
 
-/// One command of a replay.
+/// One step of a replay.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReplayStep {
-    /// The ledger number of the recorded command.
+    /// The ledger number of the recorded event.
     pub seq: u64,
-    /// The command.
+    /// Its kind.
+    pub kind: &'static str,
+    /// What it is: the shell line of a command, `write /path`, `commit message`.
     pub command: String,
-    /// How it ended when it was recorded.
-    pub recorded_exit_code: i32,
+    /// What was recorded of what it did, digests among it.
+    pub recorded: String,
+    /// The same of what it did now.
+    pub replayed: Option<String>,
+    /// The two are equal in every respect that counts.
+    pub same: Option<bool>,
+    /// How a command ended when it was recorded.
+    pub recorded_exit_code: Option<i32>,
     /// How it ended now.
     pub exit_code: Option<i32>,
     /// The two are equal.
@@ -126,7 +136,7 @@ pub struct ReplayStep {
     pub error: Option<StepError>,
 }
 
-/// Why a command of a replay has no outcome.
+/// Why a step of a replay has no outcome.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepError {
     /// The stable code.

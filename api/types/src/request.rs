@@ -202,6 +202,12 @@ pub struct ReplayRequest {
     /// Only commands until this time.
     #[serde(default, deserialize_with = "time::deserialize_option")]
     pub until: Option<DateTime<Utc>>,
+    /// Only what was recorded from this event on.
+    #[serde(default)]
+    pub from: Option<u64>,
+    /// Only what was recorded up to this event, itself included.
+    #[serde(default)]
+    pub to: Option<u64>,
     /// Whether the first command that fails ends the replay.
     #[serde(default)]
     pub stop_on_failure: Option<bool>,

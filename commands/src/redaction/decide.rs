@@ -43,9 +43,10 @@ pub(super) fn decide(target: &Target, holds: &Holds) -> Result<(), Refusal> {
 fn redactable(kind: &str) -> Result<(), &'static str> {
     let family = kind.split('.').next().unwrap_or_default();
     match (family, kind) {
-        ("exec" | "replay", _) => Ok(()),
+        ("exec" | "replay" | "file" | "git", _) => Ok(()),
         (_, "job.start" | "job.exit" | "job.failed" | "job.refused") => Ok(()),
         ("job", _) => Err("it says no more than how many bytes or which signal a job was sent"),
+        ("upload", _) => Err("which uploads there are is made of it; erase its `file.upload`"),
         ("session" | "sandbox" | "lifecycle" | "checkpoint" | "restore" | "fork" | "rewind", _) => {
             Err("what the session is and was is made of it")
         }
@@ -109,9 +110,10 @@ mod tests {
     fn what_commands_said_is_erased_and_what_state_is_made_of_is_not() {
         for kind in Event::KINDS {
             let allowed = decide(&target(kind), &Holds::default()).is_ok();
+            let family = kind.split('.').next().unwrap();
             let is_job = ["job.start", "job.exit", "job.failed", "job.refused"].contains(kind);
-            let is_command = is_job || kind.starts_with("exec") || kind.starts_with("replay");
-            assert_eq!(allowed, is_command, "{kind}");
+            let said = is_job || ["exec", "replay", "file", "git"].contains(&family);
+            assert_eq!(allowed, said, "{kind}");
         }
         assert!(decide(&target("teleport"), &Holds::default()).is_err());
     }

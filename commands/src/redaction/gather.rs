@@ -169,6 +169,9 @@ fn blobs_of(event: &RecordedEvent) -> Vec<String> {
             .filter_map(|record| record.blob)
             .collect(),
         Ok(Event::IdempotencyAnswered(answer)) => vec![answer.body],
+        Ok(Event::FileWriteStarted(started)) => started.blobs,
+        Ok(Event::FileWritten(written)) => written.blobs,
+        Ok(Event::FileUploaded(uploaded)) => uploaded.blobs,
         _ => Vec::new(),
     }
 }

@@ -1,9 +1,11 @@
-//! Run the recorded commands of one session again in another one.
+//! Do again in one session what was recorded of another one: commands, files, uploads, removals, git.
 //!
-//! Every command goes through the target's own exec, so that a replay can do no more than the target may.
-//! Each step says whether it ended as recorded and whether it wrote what was recorded.
+//! Every step goes through the target's own command, so that a replay can do no more than the target may.
+//! Each says what came of it beside what was recorded; the first that differs is named.
 
 mod plan;
+mod redo;
+mod upload;
 
 use std::sync::Arc;
 
@@ -14,20 +16,19 @@ use fluxvm_projections::SessionId;
 
 use crate::answer::ReplayAnswer;
 use crate::answer::ReplayError;
-use crate::answer::ReplayResult;
+use crate::answer::ReplayExec;
 use crate::answer::ReplayStep;
 use crate::book::Entry;
 use crate::caller::Caller;
 use crate::engine::Inner;
 use crate::error::CommandError;
-use crate::exec;
 use crate::gate;
 use crate::queries;
 use crate::request::EventsQuery;
-use crate::request::Exec;
 use crate::request::Replay;
 use plan::Plan;
 use plan::PlannedStep;
+use plan::Span;
 
 /// Why a replay stopped before its end.
 const STOPPED_EXIT_CODE: &str = "a command ended with an exit code other than 0";
@@ -42,7 +43,7 @@ pub(crate) async fn replay(
     inner.book.session(caller, source)?;
     let events = queries::events(inner, caller, source, EventsQuery::default())?;
     let events = events.all().await?;
-    let plan = plan::plan(&events, request.since, request.until)?;
+    let plan = plan::plan(&events, span(&request))?;
     let mut answer = ReplayAnswer {
         source,
         target: request.target,
@@ -52,6 +53,7 @@ pub(crate) async fn replay(
         skipped: plan.skipped.clone(),
         stopped_at: None,
         stopped_because: None,
+        diverged_at: None,
     };
     if let Some(target) = request.target {
         check_target(inner, caller, source, target).await?;
@@ -111,10 +113,10 @@ async fn run(
         .await?;
     drop(turn);
     for (planned, step) in plan.steps.iter().zip(&mut answer.steps) {
-        let timeout_ms = Some(request.timeout_ms.unwrap_or(planned.outcome.timeout_ms));
-        let command = Exec::new(step.command.clone(), timeout_ms);
-        let because = run_step(inner, caller, target, command, planned, step).await;
-        let because = because.filter(|why| request.stop_on_failure || why != STOPPED_EXIT_CODE);
+        let because = run_step(inner, caller, request, target, planned, step).await;
+        if answer.diverged_at.is_none() && diverged(step) {
+            answer.diverged_at = Some(step.seq);
+        }
         if because.is_some() {
             answer.stopped_at = Some(step.seq);
             answer.stopped_because = because;
@@ -131,47 +133,64 @@ async fn run(
     Ok(())
 }
 
-/// Runs one command again. Answers why to stop after it, if there is a reason.
+/// Redoes one step. Answers why to stop after it, if there is a reason.
 async fn run_step(
     inner: &Arc<Inner>,
     caller: &Caller,
+    request: &Replay,
     target: SessionId,
-    command: Exec,
     planned: &PlannedStep,
     step: &mut ReplayStep,
 ) -> Option<String> {
-    let answer = match exec::exec(inner, caller, target, command, None).await {
-        Ok(answer) => answer,
+    let redone = planned
+        .redo
+        .run(inner, caller, target, request.timeout_ms)
+        .await;
+    match redone {
+        Ok(result) => {
+            let failed = result.exec.is_some_and(|exec| exec.exit_code != 0);
+            step.result = Some(result);
+            (failed && request.stop_on_failure).then(|| STOPPED_EXIT_CODE.to_owned())
+        }
         Err(error) => {
             let message = error.to_string();
+            // What is there or not is a difference between the two sessions, as an exit code is.
+            let differs = matches!(error, CommandError::File { .. } | CommandError::Git { .. });
             step.error = Some(ReplayError {
                 code: error.code().to_owned(),
-                message,
+                message: message.clone(),
             });
-            return Some(error.to_string());
+            (!differs || request.stop_on_failure).then_some(message)
         }
-    };
-    let (then, now) = (&planned.outcome, &answer.outcome);
-    step.result = Some(ReplayResult {
-        seq: answer.seq,
-        exit_code: now.exit_code,
-        same_exit_code: now.exit_code == then.exit_code,
-        same_stdout: now.stdout.blake3 == then.stdout.blake3,
-        same_stderr: now.stderr.blake3 == then.stderr.blake3,
-        duration_ms: now.duration_ms,
-    });
-    (now.exit_code != 0).then(|| STOPPED_EXIT_CODE.to_owned())
+    }
+}
+
+/// A step came to something else than what was recorded.
+fn diverged(step: &ReplayStep) -> bool {
+    step.error.is_some() || step.result.as_ref().is_some_and(|result| !result.same)
+}
+
+fn span(request: &Replay) -> Span {
+    Span {
+        since: request.since,
+        until: request.until,
+        from: request.from,
+        to: request.to,
+    }
 }
 
 fn completed(op: u64, answer: &ReplayAnswer) -> ReplayCompleted {
-    let results = || answer.steps.iter().filter_map(|step| step.result);
-    let count = |holds: fn(&ReplayResult) -> bool| results().filter(holds).count() as u64;
+    let results = || answer.steps.iter().filter_map(|step| step.result.as_ref());
+    let execs = || results().filter_map(|result| result.exec);
+    let exec_count = |holds: fn(&ReplayExec) -> bool| execs().filter(holds).count() as u64;
     ReplayCompleted {
         op,
         source: answer.source,
-        ran: count(|_| true),
-        same_exit_code: count(|result| result.same_exit_code),
-        same_output: count(|result| result.same_stdout && result.same_stderr),
+        ran: results().count() as u64,
+        same_exit_code: exec_count(|exec| exec.same_exit_code),
+        same_output: exec_count(|exec| exec.same_stdout && exec.same_stderr),
+        same: results().filter(|result| result.same).count() as u64,
+        diverged_at: answer.diverged_at,
         stopped_at: answer.stopped_at,
         stopped_because: answer.stopped_because.clone(),
     }

@@ -11,7 +11,9 @@ pub(crate) mod approval;
 pub(crate) mod budget;
 pub(crate) mod checkpoint;
 pub(crate) mod exec;
+pub(crate) mod file;
 pub(crate) mod fork;
+pub(crate) mod git;
 pub(crate) mod host;
 pub(crate) mod idempotency;
 pub(crate) mod jobs;
@@ -22,6 +24,7 @@ pub(crate) mod rewind;
 pub(crate) mod session;
 pub(crate) mod snapshot;
 pub(crate) mod token;
+pub(crate) mod upload;
 
 use serde::de::DeserializeOwned;
 
@@ -146,6 +149,36 @@ events! {
     TokenRefused(token::TokenRefused) = "token.refused",
     /// What a model used was reported.
     UsageReported(budget::UsageReported) = "usage.report",
+    /// A file is about to be written from outside.
+    FileWriteStarted(file::FileWriteStarted) = "file.write.started",
+    /// A file was written from outside.
+    FileWritten(file::FileWritten) = "file.write",
+    /// A file or a tree is about to be removed from outside.
+    FileDeleteStarted(file::FileDeleteStarted) = "file.delete.started",
+    /// A file or a tree was removed from outside.
+    FileDeleted(file::FileDeleted) = "file.delete",
+    /// An upload's file is about to be put in its place.
+    FileUploadStarted(upload::FileUploadStarted) = "file.upload.started",
+    /// An upload's file is in its place.
+    FileUploaded(upload::FileUploaded) = "file.upload",
+    /// A write, a removal or an upload came to nothing, or its fate is unknown.
+    FileFailed(file::FileFailed) = "file.failed",
+    /// A file will come in parts.
+    UploadOpened(upload::UploadOpened) = "upload.open",
+    /// All parts came.
+    UploadCompleted(upload::UploadCompleted) = "upload.complete",
+    /// The parts that came are dropped.
+    UploadAborted(upload::UploadAborted) = "upload.abort",
+    /// A commit is about to be made.
+    GitCommitStarted(git::GitCommitStarted) = "git.commit.started",
+    /// A commit was made.
+    GitCommitted(git::GitCommitted) = "git.commit",
+    /// A branch is about to be made.
+    GitBranchStarted(git::GitBranchStarted) = "git.branch.started",
+    /// A branch was made and is checked out.
+    GitBranched(git::GitBranched) = "git.branch",
+    /// A commit or a branch was not made, or its fate is unknown.
+    GitFailed(git::GitFailed) = "git.failed",
     /// Recorded commands of another session are about to be run again in this one.
     ReplayStarted(replay::ReplayStarted) = "replay.started",
     /// A replay ended.
@@ -251,4 +284,12 @@ fn parse<T: DeserializeOwned>(kind: &str, payload: &[u8]) -> Result<T, DecodeErr
         kind: kind.to_owned(),
         source,
     })
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
 }

@@ -27,6 +27,12 @@ pub struct ReplayCompleted {
     pub same_exit_code: u64,
     /// How many of them wrote the recorded bytes.
     pub same_output: u64,
+    /// How many of them came to what was recorded in every respect.
+    #[serde(default)]
+    pub same: u64,
+    /// The first source event that came to something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diverged_at: Option<u64>,
     /// The source event at which it stopped before the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<u64>,

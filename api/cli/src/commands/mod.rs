@@ -5,7 +5,9 @@ mod events;
 mod evidence;
 mod exec;
 mod export;
+mod files;
 mod follow_job;
+mod git;
 mod jobs;
 mod ledger;
 mod redaction;
@@ -13,6 +15,7 @@ mod replay;
 mod sessions;
 mod time_travel;
 mod tokens;
+mod transfer;
 
 use std::io;
 
@@ -148,6 +151,14 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
         Agent::Restore(args) => time_travel::restore(context, &args),
         Agent::Fork(args) => time_travel::fork(context, &args),
         Agent::Rewind(args) => time_travel::rewind(context, &args),
+        Agent::Put(args) => files::put(context, &args),
+        Agent::Cat(args) => files::cat(context, &args),
+        Agent::Files(args) => files::list(context, &args),
+        Agent::RmFile(args) => files::remove(context, &args),
+        Agent::Upload(args) => transfer::upload(context, &args),
+        Agent::Pull(args) | Agent::Download(args) => transfer::download(context, &args),
+        Agent::Git(args) => git::run(context, &args),
+        Agent::Probe(args) => files::probe(context, &args.id),
         Agent::Timeline(args) => events::timeline(context, &args.id),
         Agent::Events(args) => events::run(context, &args),
         Agent::Replay(args) => replay::run(context, &args),

@@ -46,6 +46,8 @@ fn body(args: &ReplayArgs, target: Option<&str>) -> Value {
                 "until",
                 args.until.map(|moment| Value::from(moment.to_rfc3339(now))),
             ),
+            ("from", args.from.map(Value::from)),
+            ("to", args.to.map(Value::from)),
             (
                 "stop_on_failure",
                 args.keep_going.then_some(Value::Bool(false)),

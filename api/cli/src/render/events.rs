@@ -7,6 +7,7 @@ use super::clean;
 use super::count;
 use super::finish;
 use super::first_line;
+use super::human_bytes;
 use super::number;
 use super::string;
 use super::table;
@@ -50,6 +51,32 @@ fn what_and_exit(event: &Value) -> String {
     match event.pointer("/data/exit_code") {
         Some(code) => format!("exit {code}: {}", what(event)),
         None => what(event),
+    }
+}
+
+fn is_file_work(kind: &str) -> bool {
+    ["file", "upload", "git"].contains(&kind.split('.').next().unwrap_or_default())
+}
+
+/// What was done to a file or a repository, or would have been.
+fn file_words(kind: &str, data: &Value) -> String {
+    let subject = match string(data, "path") {
+        "" => format!("{} {}", string(data, "message"), string(data, "name")),
+        path => path.to_owned(),
+    };
+    let subject = first_line(subject.trim());
+    let size = || number(data, "size").map_or(String::new(), human_bytes);
+    match kind {
+        "file.failed" | "git.failed" => {
+            let action = string(data, "action");
+            format!("{action} {subject}: {}", string(data, "reason"))
+        }
+        "file.write" | "file.upload" | "upload.open" | "upload.abort" => {
+            format!("{subject} ({})", size())
+        }
+        "file.delete" => format!("{subject} ({} entries)", text(data, "/entries")),
+        "git.commit" => format!("{subject} ({:.10})", string(data, "commit")),
+        _ => subject,
     }
 }
 
@@ -97,6 +124,7 @@ pub(crate) fn what(event: &Value) -> String {
                 string(data, "source")
             )
         }
+        _ if is_file_work(kind) => file_words(kind, data),
         _ => time_travel_words(kind, data).unwrap_or_else(|| scalars(data)),
     };
     words.trim_end().to_owned()

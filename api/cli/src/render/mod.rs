@@ -6,6 +6,8 @@ pub(crate) mod approvals;
 pub(crate) mod capabilities;
 pub(crate) mod events;
 pub(crate) mod evidence;
+pub(crate) mod files;
+pub(crate) mod git;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod replay;

@@ -34,13 +34,26 @@ pub(crate) fn render(answer: &Value, style: Style) -> String {
     parts.join("\n\n")
 }
 
-/// True when a step ended with another exit code than the recorded one or did not run: then the
-/// replay does not show that the history holds.
+/// True when a command ended with another exit code than the recorded one, when another step came to
+/// something else, or when one did not run: then the replay does not show that the history holds.
 pub(crate) fn differs(answer: &Value) -> bool {
     !is_dry_run(answer)
         && items(answer, "steps")
             .iter()
-            .any(|step| same(step, "exit_code") != Some(true))
+            .any(|step| held(step) != Some(true))
+}
+
+/// A step that is no command, of which all that counts is in one word.
+fn is_other(step: &Value) -> bool {
+    !matches!(string(step, "kind"), "" | "exec")
+}
+
+/// Whether a step came to what was recorded; its output aside, if it is a command.
+fn held(step: &Value) -> Option<bool> {
+    match is_other(step) {
+        true => step.get("same").and_then(Value::as_bool),
+        false => same(step, "exit_code"),
+    }
 }
 
 fn is_dry_run(answer: &Value) -> bool {
@@ -101,14 +114,8 @@ fn outcome(steps: &[Value], style: Style) -> String {
 }
 
 fn summary(answer: &Value, steps: &[Value]) -> String {
-    let ran = steps
-        .iter()
-        .filter(|step| same(step, "exit_code").is_some())
-        .count();
-    let same_exit = steps
-        .iter()
-        .filter(|step| same(step, "exit_code") == Some(true))
-        .count();
+    let ran = steps.iter().filter(|step| held(step).is_some()).count();
+    let same_exit = steps.iter().filter(|step| held(step) == Some(true)).count();
     let differing: Vec<String> = steps
         .iter()
         .enumerate()
@@ -136,8 +143,16 @@ fn summary(answer: &Value, steps: &[Value]) -> String {
             )
         }
     };
+    let result = match steps.iter().any(is_other) {
+        true => "exit code or result",
+        false => "exit code",
+    };
+    let diverged = match text(answer, "/diverged_at").as_str() {
+        "-" => String::new(),
+        seq => format!("\nThe first that differs is seq {seq}."),
+    };
     format!(
-        "{} run again, {same_exit} with the recorded exit code, {output}.{stopped}",
+        "{} run again, {same_exit} with the recorded {result}, {output}.{diverged}{stopped}",
         count(ran, "step")
     )
 }
@@ -160,6 +175,9 @@ fn same(step: &Value, what: &str) -> Option<bool> {
 
 /// Both streams the same; unknown when the source was recorded by digest and neither is said.
 fn same_output(step: &Value) -> Option<bool> {
+    if is_other(step) {
+        return held(step);
+    }
     same(step, "output").or_else(|| Some(same(step, "stdout")? && same(step, "stderr")?))
 }
 

@@ -8,6 +8,8 @@ mod events;
 mod evidence;
 mod exec;
 mod export;
+mod files;
+mod git;
 mod host;
 mod job_stream;
 mod jobs;
@@ -19,6 +21,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod uploads;
 
 use axum::Router;
 use axum::extract::FromRequest;
@@ -96,6 +99,9 @@ pub(crate) fn router(app: App) -> Router {
             get(stream::stream),
         )
         .route("/v1/agents/sessions/{id}/export", get(export::session))
+        .merge(files::routes())
+        .merge(git::routes())
+        .merge(uploads::routes())
         .route("/v1/ledger/info", get(host::ledger_info))
         .route("/v1/ledger/export", get(export::ledger))
         .route("/v1/ledger/events", get(evidence::events))

@@ -51,6 +51,8 @@ fn understood(request: ReplayRequest) -> Replay {
         dry_run: request.dry_run.unwrap_or(false),
         since: request.since,
         until: request.until,
+        from: request.from,
+        to: request.to,
         stop_on_failure: request.stop_on_failure.unwrap_or(true),
         timeout_ms: request.timeout_seconds.map(Milliseconds::get),
     }
@@ -74,21 +76,27 @@ fn view(answer: ReplayAnswer) -> fluxvm_api_types::ReplayAnswer {
             .collect(),
         stopped_at: answer.stopped_at,
         stopped_because: answer.stopped_because,
+        diverged_at: answer.diverged_at,
     }
 }
 
 fn step(step: ReplayStep) -> fluxvm_api_types::ReplayStep {
     let result = step.result.as_ref();
+    let exec = result.and_then(|result| result.exec);
     fluxvm_api_types::ReplayStep {
         seq: step.seq,
+        kind: step.kind,
         command: step.command,
+        recorded: step.recorded,
+        replayed: result.map(|result| result.replayed.clone()),
+        same: result.map(|result| result.same),
         recorded_exit_code: step.recorded_exit_code,
-        exit_code: result.map(|result| result.exit_code),
-        same_exit_code: result.map(|result| result.same_exit_code),
-        same_stdout: result.map(|result| result.same_stdout),
-        same_stderr: result.map(|result| result.same_stderr),
+        exit_code: exec.map(|exec| exec.exit_code),
+        same_exit_code: exec.map(|exec| exec.same_exit_code),
+        same_stdout: exec.map(|exec| exec.same_stdout),
+        same_stderr: exec.map(|exec| exec.same_stderr),
         target_seq: result.map(|result| result.seq),
-        duration_ms: result.map(|result| result.duration_ms),
+        duration_ms: exec.map(|exec| exec.duration_ms),
         error: step.error.map(|error| fluxvm_api_types::StepError {
             code: error.code,
             message: error.message,

@@ -13,6 +13,8 @@ use fluxvm_api_types::BodyError;
 use fluxvm_api_types::ErrorBody;
 use fluxvm_api_types::rfc3339;
 use fluxvm_commands::CommandError;
+use fluxvm_commands::FileFault;
+use fluxvm_commands::GitFault;
 use fluxvm_projections::Approval;
 use fluxvm_vmm::CreateError;
 use fluxvm_vmm::CreateFault;
@@ -99,6 +101,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "job_not_found", message)
     }
 
+    /// No such upload, in a path that names none.
+    pub(crate) fn no_such_upload(text: &str) -> Self {
+        let message = format!("upload {text} not found");
+        Self::new(StatusCode::NOT_FOUND, "upload_not_found", message)
+    }
+
     /// A request that a role does not allow.
     pub(crate) fn forbidden(message: &'static str) -> Self {
         Self::new(StatusCode::FORBIDDEN, "forbidden", message)
@@ -145,6 +153,12 @@ impl ApiError {
         };
         let message = format!("{name}: unknown query parameter; {known}");
         Self::new(StatusCode::BAD_REQUEST, "unknown_field", message).at(name)
+    }
+
+    /// A query parameter that is required.
+    pub(crate) fn missing_parameter(name: &str) -> Self {
+        let message = format!("{name}: this query parameter is required");
+        Self::new(StatusCode::BAD_REQUEST, "missing_field", message).at(name)
     }
 
     /// A query parameter or header whose value does not hold.
@@ -342,6 +356,21 @@ fn status_of(error: &CommandError) -> StatusCode {
             "content_unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         },
+        CommandError::File { fault, .. } => status_of_file(*fault),
+        CommandError::Git { fault, .. } => match fault {
+            GitFault::NoRepository => StatusCode::NOT_FOUND,
+            GitFault::Interrupted => StatusCode::BAD_GATEWAY,
+            _ => StatusCode::CONFLICT,
+        },
+        CommandError::UploadNotFound(_) => StatusCode::NOT_FOUND,
+        CommandError::UploadDone(_)
+        | CommandError::UploadOffset { .. }
+        | CommandError::UploadIncomplete { .. } => StatusCode::CONFLICT,
+        CommandError::Spool(_) => StatusCode::INSUFFICIENT_STORAGE,
+        CommandError::Guest { code, .. } => match *code {
+            "sandbox_gone" => StatusCode::CONFLICT,
+            _ => StatusCode::BAD_GATEWAY,
+        },
         CommandError::Ledger(_)
         | CommandError::Sign(_)
         | CommandError::Blob(_)
@@ -350,6 +379,25 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::RemoveFailed(_) | CommandError::Read(_) | CommandError::Internal(_) => {
             StatusCode::INTERNAL_SERVER_ERROR
         }
+    }
+}
+
+/// What the path is decides; only a file system that fails is nobody's doing.
+fn status_of_file(fault: FileFault) -> StatusCode {
+    match fault {
+        FileFault::Absent => StatusCode::NOT_FOUND,
+        FileFault::Malformed
+        | FileFault::NotAFile
+        | FileFault::NotAFolder
+        | FileFault::Symlink
+        | FileFault::MagicLink => StatusCode::BAD_REQUEST,
+        FileFault::NotEmpty | FileFault::SizeMismatch | FileFault::ChecksumMismatch => {
+            StatusCode::CONFLICT
+        }
+        FileFault::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        FileFault::Denied => StatusCode::FORBIDDEN,
+        FileFault::NoRoom => StatusCode::INSUFFICIENT_STORAGE,
+        FileFault::Failed => StatusCode::BAD_GATEWAY,
     }
 }
 
@@ -437,13 +485,23 @@ mod tests {
         "approval_required",
         "body_timeout",
         "body_too_large",
+        "branch_exists",
         "budget_exceeded",
         "cannot_fork",
         "checkpoint_not_found",
+        "checksum_mismatch",
         "commands_running",
         "content_unavailable",
         "event_not_found",
+        "file_denied",
+        "file_not_found",
+        "file_too_large",
+        "folder_not_empty",
         "forbidden",
+        "git_failed",
+        "git_missing",
+        "guest_disk_full",
+        "guest_file_failed",
         "guest_unreachable",
         "hold_not_found",
         "idempotency_key_reused",
@@ -453,6 +511,7 @@ mod tests {
         "interrupted",
         "invalid_body",
         "invalid_field",
+        "invalid_path",
         "job_ended",
         "job_not_found",
         "ledger_unavailable",
@@ -462,13 +521,18 @@ mod tests {
         "method_not_allowed",
         "missing_field",
         "no_such_step",
+        "not_a_file",
+        "not_a_folder",
         "not_enforceable",
         "not_found",
         "not_redactable",
         "not_supported",
+        "nothing_to_commit",
         "operation_in_flight",
+        "path_leads_outside",
         "policy_refused",
         "rate_limited",
+        "repository_not_found",
         "revision_differs",
         "rewind_ring_full",
         "sandbox_create_failed",
@@ -481,6 +545,7 @@ mod tests {
         "session_gone",
         "session_not_found",
         "session_not_running",
+        "size_mismatch",
         "snapshot_damaged",
         "snapshot_failed",
         "spawn_failed",
@@ -488,6 +553,7 @@ mod tests {
         "stdin_closed",
         "stopping",
         "stream_time_limit",
+        "symlink_in_the_way",
         "tag_not_found",
         "tag_taken",
         "token_not_found",
@@ -496,6 +562,11 @@ mod tests {
         "unauthorized",
         "under_hold",
         "unknown_field",
+        "upload_done",
+        "upload_incomplete",
+        "upload_not_found",
+        "upload_not_stored",
+        "upload_offset",
         "workspace_not_ready",
     ];
 
