@@ -8,7 +8,7 @@ use fluxvm_verify::RecordedEvent;
 /// it became durable and before its writers are answered. It runs on the committer's thread, so it
 /// must be quick and must not wait for the ledger.
 ///
-/// One that can give its state as bytes lets the ledger open from a [snapshot][crate::snapshot],
+/// One that can give its state as bytes lets the ledger open from a snapshot,
 /// and then sees the events behind it only. Everything but [`Follower::follow`] may be left out:
 /// then it is shown the whole history at each opening.
 pub trait Follower: Send {
