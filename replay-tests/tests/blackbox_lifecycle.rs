@@ -342,7 +342,10 @@ fn c49_nothing_that_is_asked_for_wrongly_is_accepted() {
 fn c49_a_limit_that_is_not_enforced_is_not_accepted() {
     let daemon = shared();
     for (body, field) in [
-        (r#"{"agent":"a","budget":{"max_execs":5}}"#, "budget"),
+        (
+            r#"{"agent":"a","budget":{"max_workspace_bytes":5}}"#,
+            "budget.max_workspace_bytes",
+        ),
         (
             r#"{"agent":"a","workspace":{"mode":"readonly"}}"#,
             "workspace.mode",
