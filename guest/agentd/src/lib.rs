@@ -32,6 +32,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::signal::unix::Signal;
 use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
 use tokio::task::LocalSet;
@@ -140,23 +141,42 @@ fn run(settings: Settings) -> Result<(), StartupError> {
         .build()
         .map_err(system("there is no runtime"))?;
     LocalSet::new().block_on(&runtime, async move {
+        // Before anyone can connect: whoever sees it listen may end it.
+        let signals = Signals::watch().map_err(system("signals cannot be watched"))?;
         let listener = Listener::open(settings.listen)
             .await
             .map_err(system("there is no socket"))?;
-        serve(settings, context, listener)
-            .await
-            .map_err(system("signals cannot be watched"))
+        serve(settings, context, signals, listener).await;
+        Ok(())
     })
 }
 
-async fn serve(
-    settings: Settings,
-    context: SpawnContext,
-    listener: Listener,
-) -> std::io::Result<()> {
+/// The signals that the daemon acts on.
+struct Signals {
+    child: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn watch() -> std::io::Result<Self> {
+        Ok(Self {
+            child: signal(SignalKind::child())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+}
+
+async fn serve(settings: Settings, context: SpawnContext, signals: Signals, listener: Listener) {
+    let Signals {
+        child,
+        mut terminate,
+        mut interrupt,
+    } = signals;
     let settings = Rc::new(settings);
     let reaper = Rc::new(Reaper::default());
-    tokio::task::spawn_local(Rc::clone(&reaper).run(signal(SignalKind::child())?));
+    tokio::task::spawn_local(Rc::clone(&reaper).run(child));
     let image = ImageEnvironment::snapshot();
     let image_env_keys = image.len();
     let drivers = Rc::new(Drivers { context, reaper });
@@ -174,8 +194,6 @@ async fn serve(
         renewal: Default::default(),
         connections: Default::default(),
     });
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
     tracing::info!(version = routes::VERSION, "serving");
     let ended = async {
         tokio::select! {
@@ -185,7 +203,6 @@ async fn serve(
     };
     server::serve(app, listener, ended).await;
     tracing::info!("ended");
-    Ok(())
 }
 
 /// JSON lines on standard output, where the platform looks for them.
