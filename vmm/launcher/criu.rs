@@ -3,12 +3,15 @@
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use fluxvm_vmm::procbox::wire::{CriuRequest, HOOK_CAPTURED, HOOK_FOLDER_VARIABLE, HOOK_STOPPED};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
 
 use crate::sys;
@@ -21,6 +24,11 @@ const INIT_VARIABLE: &str = "CRTOOLS_INIT_PID";
 
 /// Runs CRIU in a mount namespace of its own, with its standard error as ours.
 pub(crate) fn run(request: &CriuRequest) -> ExitCode {
+    // What is captured stands still for as long as CRIU waits for the daemon: with the daemon goes the
+    // capture, so that the sandbox runs on.
+    if set_pdeathsig(Signal::SIGKILL).is_err() {
+        return ExitCode::from(3);
+    }
     umask(Mode::from_bits_truncate(0o022));
     let alone = unshare(CloneFlags::CLONE_NEWNS).and_then(|()| {
         let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -45,6 +53,10 @@ pub(crate) fn command(program: &Path, arguments: &[String]) -> Command {
     command.args(arguments).stdin(Stdio::null());
     if let Ok(own) = std::env::current_exe() {
         command.arg("--action-script").arg(own);
+    }
+    // SAFETY: one system call that changes the new process alone.
+    unsafe {
+        command.pre_exec(|| set_pdeathsig(Signal::SIGKILL).map_err(Into::into));
     }
     command
 }
@@ -75,6 +87,7 @@ pub(crate) fn keep(cache: &Path) {
 /// If CRIU runs this program at one of its steps, does what is to be done there.
 pub(crate) fn as_hook() -> Option<ExitCode> {
     let action = std::env::var_os(ACTION_VARIABLE)?;
+    set_pdeathsig(Signal::SIGKILL).ok()?;
     let done = match action.to_str() {
         Some("post-dump") => at_standstill(),
         Some("setup-namespaces") => in_new_namespaces(),
