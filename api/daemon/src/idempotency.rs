@@ -19,6 +19,7 @@ use fluxvm_commands::KeyClaim;
 use fluxvm_projections::SessionId;
 use serde::Serialize;
 
+use crate::app::App;
 use crate::exec_body::ExecBody;
 use crate::job_view;
 use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
@@ -84,8 +85,6 @@ fn is_valid(key: &HeaderValue) -> bool {
 pub(crate) enum Reply {
     /// A session that was made, as JSON.
     Created(SessionId, Bytes),
-    /// A job that was started, as JSON.
-    Job(Bytes),
     /// A command's outcome.
     Exec(Box<ExecBody>),
     /// What else was done, as JSON, with the session's revision since.
@@ -100,7 +99,7 @@ impl Reply {
                 let body = session_view::to_json(&session);
                 Ok(Self::Created(session.id, body))
             }
-            Done::Started(job) => Ok(Self::Job(job_view::to_json(&job))),
+            Done::Started(job) => Self::json(Success::Created, &job_view::view(&job), None),
             Done::Ran(answer) => Ok(Self::Exec(Box::new(ExecBody::of(*answer)))),
             Done::Checkpointed(answer) => {
                 let view = time_travel_view::checkpointed(&answer);
@@ -136,7 +135,6 @@ impl Reply {
             Self::Created(id, body) => {
                 status::located(status::answer(Success::Created, JSON, body.into()), id)
             }
-            Self::Job(body) => status::answer(Success::Created, JSON, body.into()),
             Self::Exec(body) => status::answer(Success::Done, JSON, body.into_body()),
             Self::Json(success, body, revision) => {
                 let answer = status::answer(success, JSON, body.into());
@@ -154,7 +152,7 @@ impl Reply {
     fn into_kept(self) -> Result<(Success, Bytes), ApiError> {
         let fits = |body: &Bytes| body.len() <= IDEMPOTENCY_ANSWER_BYTES_MAX;
         let (success, body) = match self {
-            Self::Created(_, body) | Self::Job(body) => (Success::Created, body),
+            Self::Created(_, body) => (Success::Created, body),
             Self::Json(success, body, _) => (success, body),
             Self::Exec(outcome) => {
                 let whole = outcome.to_bytes();
@@ -172,6 +170,27 @@ impl Reply {
             Err(ApiError::answer_too_large(IDEMPOTENCY_ANSWER_BYTES_MAX))
         }
     }
+}
+
+/// Does something in one session, once per key, to its end whether or not the client stays.
+pub(crate) async fn in_session<Run>(
+    app: &App,
+    engine: Engine,
+    caller: Caller,
+    id: SessionId,
+    key: Option<RequestKey>,
+    work: impl FnOnce(Engine, Caller) -> Run + Send + 'static,
+) -> Result<Response, ApiError>
+where
+    Run: Future<Output = Result<Reply, ApiError>> + Send + 'static,
+{
+    let whole = async move {
+        // A session that this caller may not know of must not even make its key claimed.
+        engine.session(&caller, id).await?;
+        let run = work(engine.clone(), caller.clone());
+        once(&engine, &caller, key, run).await
+    };
+    app.detached(whole).await
 }
 
 /// Runs a request once per key; without a key, runs it.

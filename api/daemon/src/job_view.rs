@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use chrono::DateTime;
 use chrono::Utc;
 use fluxvm_api_types::JobExitView;
@@ -36,12 +35,6 @@ pub(crate) fn view(job: &Job) -> JobView {
             .clone()
             .map(|(code, message)| JobFailureView { code, message }),
     }
-}
-
-/// A job as the answer of its start.
-pub(crate) fn to_json(job: &Job) -> Bytes {
-    // Strings and numbers into memory: it cannot fail.
-    serde_json::to_vec(&view(job)).unwrap_or_default().into()
 }
 
 /// How a job ended, for the last frame of its stream.

@@ -11,7 +11,9 @@ use fluxvm_api_types::ForkRequest;
 use fluxvm_api_types::IdentityRequest;
 use fluxvm_api_types::List;
 use fluxvm_api_types::RestoreRequest;
+use fluxvm_commands::Caller;
 use fluxvm_commands::Checkpoint;
+use fluxvm_commands::Engine;
 use fluxvm_commands::Fork;
 use fluxvm_commands::ForkFrom;
 use fluxvm_commands::Restore;
@@ -54,17 +56,12 @@ pub(super) async fn take(
         memory: body.value.memory,
         if_match: if_match(&head.headers)?,
     };
-    let work = async move {
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.take_checkpoint(&asking, id, request).await?;
-            let view = time_travel_view::checkpointed(&answer);
-            Reply::json(Success::Created, &view, Some(answer.revision))
-        };
-        idempotency::once(&engine, &caller, key, run).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = engine.take_checkpoint(&caller, id, request).await?;
+        let view = time_travel_view::checkpointed(&answer);
+        Reply::json(Success::Created, &view, Some(answer.revision))
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 pub(super) async fn list(
@@ -109,17 +106,12 @@ pub(super) async fn restore(
         tag: body.value.tag,
         if_match: if_match(&head.headers)?,
     };
-    let work = async move {
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.restore(&asking, id, request).await?;
-            let view = time_travel_view::restored(&answer);
-            Reply::json(Success::Done, &view, Some(answer.revision))
-        };
-        idempotency::once(&engine, &caller, key, run).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = engine.restore(&caller, id, request).await?;
+        let view = time_travel_view::restored(&answer);
+        Reply::json(Success::Done, &view, Some(answer.revision))
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 pub(super) async fn fork(
@@ -140,17 +132,12 @@ pub(super) async fn fork(
         from: asked.tag.map_or(ForkFrom::Now, ForkFrom::Checkpoint),
         if_match: if_match(&head.headers)?,
     };
-    let work = async move {
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.fork(&asking, id, request).await?;
-            let view = time_travel_view::forked(&answer);
-            Reply::json(Success::Created, &view, Some(answer.revision))
-        };
-        idempotency::once(&engine, &caller, key, run).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = engine.fork(&caller, id, request).await?;
+        let view = time_travel_view::forked(&answer);
+        Reply::json(Success::Created, &view, Some(answer.revision))
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 /// How many children, where a caller may leave it out.

@@ -21,6 +21,7 @@ use bytes::Bytes;
 use fluxvm_api_types::ExecRequest;
 use fluxvm_api_types::Milliseconds;
 use fluxvm_commands::Caller;
+use fluxvm_commands::Engine;
 use fluxvm_commands::Exec;
 use fluxvm_commands::StdinSource;
 use futures_util::stream;
@@ -52,18 +53,12 @@ pub(super) async fn exec(
 ) -> Result<Response, ApiError> {
     let (request, stdin, key) = asked.understood(&head, &caller).await?;
     let metrics = app.metrics().clone();
-    let work = async move {
-        // A session that this caller may not know of must not even make its key claimed.
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.exec(&asking, id, request, stdin).await?;
-            metrics.exec(Duration::from_millis(answer.outcome.duration_ms));
-            Ok(Reply::Exec(Box::new(ExecBody::of(answer))))
-        };
-        idempotency::once(&engine, &caller, key, run).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = engine.exec(&caller, id, request, stdin).await?;
+        metrics.exec(Duration::from_millis(answer.outcome.duration_ms));
+        Ok(Reply::Exec(Box::new(ExecBody::of(answer))))
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 /// A request as it came.

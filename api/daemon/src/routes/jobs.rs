@@ -14,6 +14,8 @@ use fluxvm_api_types::JobStdinRequest;
 use fluxvm_api_types::List;
 use fluxvm_api_types::Milliseconds;
 use fluxvm_api_types::StartJobRequest;
+use fluxvm_commands::Caller;
+use fluxvm_commands::Engine;
 use fluxvm_commands::JobInput;
 use fluxvm_commands::JobNow;
 use fluxvm_commands::JobReader;
@@ -61,17 +63,11 @@ pub(super) async fn start(
         approval_id: asked.approval_id,
         approval_wait_seconds: asked.approval_wait_seconds,
     };
-    let work = async move {
-        // A session that this caller may not know of must not even make its key claimed.
-        engine.session(&caller, id).await?;
-        let (starter, asking) = (engine.clone(), caller.clone());
-        let start = async move {
-            let job = starter.start_job(&asking, id, request).await?;
-            Ok(Reply::Job(job_view::to_json(&job)))
-        };
-        idempotency::once(&engine, &caller, key, start).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let job = engine.start_job(&caller, id, request).await?;
+        Reply::json(Success::Created, &job_view::view(&job), None)
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 pub(super) async fn list(

@@ -128,20 +128,15 @@ async fn go(
     no_parameters(&head.uri)?;
     let key = RequestKey::of(&head, &caller, &body.bytes)?;
     let to = target(body.value)?;
-    let work = async move {
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = match way {
-                Way::Undo => runner.undo(&asking, id, to).await?,
-                Way::Redo => runner.redo(&asking, id, to).await?,
-            };
-            let view = time_travel_view::moved(&answer);
-            Reply::json(Success::Done, &view, Some(answer.session.revision))
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = match way {
+            Way::Undo => engine.undo(&caller, id, to).await?,
+            Way::Redo => engine.redo(&caller, id, to).await?,
         };
-        idempotency::once(&engine, &caller, key, run).await
+        let view = time_travel_view::moved(&answer);
+        Reply::json(Success::Done, &view, Some(answer.session.revision))
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 /// One of the two ways to say where to.
@@ -175,17 +170,12 @@ pub(super) async fn branch(
         from: ForkFrom::Point(asked.tag),
         if_match: None,
     };
-    let work = async move {
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.fork(&asking, id, request).await?;
-            let view = time_travel_view::forked(&answer);
-            Reply::json(Success::Done, &view, Some(answer.revision))
-        };
-        idempotency::once(&engine, &caller, key, run).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = engine.fork(&caller, id, request).await?;
+        let view = time_travel_view::forked(&answer);
+        Reply::json(Success::Done, &view, Some(answer.revision))
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 #[cfg(test)]
