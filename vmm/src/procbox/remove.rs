@@ -4,9 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
 use super::cgroup;
 use super::folder::{Folder, TRASH_PREFIX};
 use super::freeze;
@@ -84,7 +81,6 @@ impl Remains {
             return Ok(false);
         };
         let was_running = process.alive();
-        end_tracer(process.pid);
         process.kill().map_err(failed)?;
         if process.wait_blocking(KILL_WAIT_MS_MAX).map_err(failed)? {
             Ok(was_running)
@@ -99,28 +95,6 @@ impl Remains {
             what: what.to_owned(),
             source,
         }
-    }
-}
-
-/// Ends whoever traces a sandbox's first process. A capture of memory traces every process inside; one
-/// that outlived its daemon would hold them back from ending.
-fn end_tracer(pid: u32) {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else {
-        return;
-    };
-    let tracer = status
-        .lines()
-        .find_map(|line| line.strip_prefix("TracerPid:"))
-        .and_then(|tracer| tracer.trim().parse().ok())
-        .filter(|tracer| *tracer > 0);
-    if let Some(tracer) = tracer {
-        let ended = kill(Pid::from_raw(tracer), Signal::SIGKILL);
-        tracing::info!(
-            pid,
-            tracer,
-            ?ended,
-            "a capture that nobody waits for is ended"
-        );
     }
 }
 
