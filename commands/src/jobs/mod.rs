@@ -15,6 +15,7 @@ mod read;
 mod signal;
 mod spool;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -330,15 +331,17 @@ impl Inner {
     }
 
     /// Removes the spools of jobs that are no longer listed.
-    pub(crate) async fn prune_spools(&self, session: SessionId) {
-        let listed: std::collections::HashSet<JobId> = {
-            let world = self.book.world();
+    pub(crate) async fn prune_spools(self: &Arc<Self>, session: SessionId) {
+        let inner = Arc::clone(self);
+        let listed = move || -> HashSet<JobId> {
+            let world = inner.book.world();
             world.jobs.of(session).iter().map(|job| job.id).collect()
         };
         let (folder, live) = (self.spools.clone(), self.live_jobs.clone());
         let pruned = tokio::task::spawn_blocking(move || {
-            folder.keep_only(session, |job| {
-                listed.contains(&job) || live.get(job).is_some()
+            folder.keep_only(session, || {
+                let listed = listed();
+                move |job| listed.contains(&job) || live.get(job).is_some()
             });
         });
         if let Err(error) = pruned.await {

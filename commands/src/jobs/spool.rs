@@ -63,10 +63,17 @@ impl SpoolFolder {
         remove_logged(&self.session(session), |path| fs::remove_dir_all(path));
     }
 
-    /// Removes the spools of a session's jobs that are not to be kept.
-    pub(crate) fn keep_only(&self, session: SessionId, keep: impl Fn(JobId) -> bool) {
+    /// Removes the spools of a session's jobs that are not to be kept. Which those are is asked after the
+    /// folder was read: a spool that appears meanwhile belongs to a job that the answer may not know.
+    pub(crate) fn keep_only<Keep: Fn(JobId) -> bool>(
+        &self,
+        session: SessionId,
+        ask: impl FnOnce() -> Keep,
+    ) {
         let folder = self.session(session);
-        for name in names(&folder) {
+        let names = names(&folder);
+        let keep = ask();
+        for name in names {
             let job = name.split('.').next().and_then(|job| job.parse().ok());
             if !job.is_some_and(&keep) {
                 remove_logged(&folder.join(name), |path| fs::remove_file(path));
@@ -385,12 +392,23 @@ mod tests {
         let temp = tempfile::tempdir().expect("folder");
         let folder = SpoolFolder::new(temp.path().to_owned());
         drop(open(&folder, 2));
-        folder.keep_only(SESSION, |job| job == JOB);
+        folder.keep_only(SESSION, || |job| job == JOB);
         assert!(folder.read(SESSION, JOB).is_ok());
-        folder.keep_only(SESSION, |_| false);
+        folder.keep_only(SESSION, || |_| false);
         assert!(folder.read(SESSION, JOB).is_err());
         assert_eq!(folder.sessions(), [SESSION]);
         folder.remove(SESSION);
         assert!(folder.sessions().is_empty());
+    }
+
+    #[test]
+    fn a_spool_that_appears_while_others_are_removed_is_kept() {
+        let temp = tempfile::tempdir().expect("folder");
+        let folder = SpoolFolder::new(temp.path().to_owned());
+        folder.keep_only(SESSION, || {
+            drop(open(&folder, 2));
+            |_| false
+        });
+        assert!(folder.read(SESSION, JOB).is_ok());
     }
 }
