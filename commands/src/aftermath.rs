@@ -54,19 +54,19 @@ pub enum Done {
     /// It made this session, which is given as it is now.
     Created(Box<Session>),
     /// It ran a command to its end.
-    Ran(Box<ExecAnswer>),
+    Ran(SessionId, Box<ExecAnswer>),
     /// It took a checkpoint.
-    Checkpointed(Box<CheckpointAnswer>),
+    Checkpointed(SessionId, Box<CheckpointAnswer>),
     /// It went back to a checkpoint.
-    Restored(Box<RestoreAnswer>),
+    Restored(SessionId, Box<RestoreAnswer>),
     /// It made children, which are given as they are now.
-    Forked(Box<ForkAnswer>),
+    Forked(SessionId, Box<ForkAnswer>),
     /// It made children from a point of the past, which are given as they are now.
-    Branched(Box<ForkAnswer>),
+    Branched(SessionId, Box<ForkAnswer>),
     /// It went to another point of the ring.
     Moved(Box<RewindAnswer>),
-    /// It started this job, which is given as it is now.
-    Started(Box<Job>),
+    /// It started this job of the session, which is given as it is now.
+    Started(SessionId, Box<Job>),
 }
 
 /// What a request is known to have done.
@@ -128,8 +128,8 @@ pub(crate) async fn of(
         Envelope::decode(&outcome).map_err(|error| CommandError::Internal(error.to_string()))?;
     match envelope.event {
         Event::ExecCompleted(completed) => {
-            let answer = answer(inner, outcome.header.seq.get(), completed).await?;
-            Ok(Aftermath::Done(Done::Ran(Box::new(answer))))
+            let answer = answer(inner, id, outcome.header.seq.get(), completed).await?;
+            Ok(Aftermath::Done(Done::Ran(id, Box::new(answer))))
         }
         Event::ExecFailed(failed) => Ok(Aftermath::Failed(CommandError::ExecFailed {
             code: failed.code,
@@ -152,19 +152,19 @@ fn done(
     match read(effect)?.event {
         Event::CheckpointTaken(outcome) => {
             let answer = checkpoint::answer(inner, caller, id, effect, outcome)?;
-            Ok(Done::Checkpointed(Box::new(answer)))
+            Ok(Done::Checkpointed(id, Box::new(answer)))
         }
         Event::Restored(outcome) => {
             let answer = restore::answer(inner, caller, id, effect, outcome)?;
-            Ok(Done::Restored(Box::new(answer)))
+            Ok(Done::Restored(id, Box::new(answer)))
         }
         Event::Forked(outcome) => {
             let answer = fork::answer(inner, caller, id, effect, outcome)?;
-            Ok(Done::Forked(Box::new(answer)))
+            Ok(Done::Forked(id, Box::new(answer)))
         }
         Event::Branched(outcome) => {
             let answer = fork::answer(inner, caller, id, effect, outcome)?;
-            Ok(Done::Branched(Box::new(answer)))
+            Ok(Done::Branched(id, Box::new(answer)))
         }
         Event::RewindUndone(outcome) | Event::RewindRedone(outcome) => {
             let answer = rewind::answer(inner, caller, id, effect, outcome)?;
@@ -201,7 +201,7 @@ fn of_job(
         _ => Err(erased()),
     };
     Ok(match job {
-        Ok(job) => Aftermath::Done(Done::Started(Box::new(job))),
+        Ok(job) => Aftermath::Done(Done::Started(id, Box::new(job))),
         Err(error) => Aftermath::Failed(error),
     })
 }
@@ -234,11 +234,12 @@ async fn outcome(
 /// dropped.
 async fn answer(
     inner: &Inner,
+    id: SessionId,
     seq: u64,
     mut outcome: ExecCompleted,
 ) -> Result<ExecAnswer, CommandError> {
-    let stdout = output(inner, &mut outcome.stdout).await?;
-    let stderr = output(inner, &mut outcome.stderr).await?;
+    let stdout = output(inner, id, &mut outcome.stdout).await?;
+    let stderr = output(inner, id, &mut outcome.stderr).await?;
     Ok(ExecAnswer {
         seq,
         outcome,
@@ -247,9 +248,13 @@ async fn answer(
     })
 }
 
-async fn output(inner: &Inner, record: &mut OutputRecord) -> Result<Bytes, CommandError> {
+async fn output(
+    inner: &Inner,
+    id: SessionId,
+    record: &mut OutputRecord,
+) -> Result<Bytes, CommandError> {
     match &record.blob {
-        Some(blob) => inner.content(blob).await,
+        Some(blob) => inner.content(Some(id), blob).await,
         None => {
             record.dropped_bytes = record.bytes;
             Ok(Bytes::new())

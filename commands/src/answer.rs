@@ -175,3 +175,29 @@ pub struct RewindAnswer {
     /// The session since.
     pub session: Session,
 }
+
+/// A session whose key was destroyed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShredAnswer {
+    /// The event that records it.
+    pub seq: u64,
+    /// The session.
+    pub session: SessionId,
+    /// The reason that is recorded.
+    pub reason: String,
+}
+
+/// What a retention erased.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetentionAnswer {
+    /// The event that records that it is done.
+    pub seq: u64,
+    /// The size of the checkpoint.
+    pub before: u64,
+    /// How many sessions were erased.
+    pub sessions: u64,
+    /// How many events.
+    pub events: u64,
+    /// How many more sessions could be: ask again.
+    pub left: u64,
+}

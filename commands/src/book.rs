@@ -50,6 +50,8 @@ pub(crate) struct Entry {
     pub(crate) event: Event,
     pub(crate) cause: Option<EventId>,
     pub(crate) attachments: Vec<bytes::Bytes>,
+    /// The session that it is about, where its stream is not the session's own.
+    pub(crate) about: Option<SessionId>,
 }
 
 /// What a decision came to: what is recorded, and what is answered.
@@ -93,11 +95,17 @@ impl Entry {
             event,
             cause: None,
             attachments: Vec::new(),
+            about: None,
         }
     }
 
     pub(crate) fn caused_by(mut self, intent: EventId) -> Self {
         self.cause = Some(intent);
+        self
+    }
+
+    pub(crate) fn about(mut self, session: Option<SessionId>) -> Self {
+        self.about = session;
         self
     }
 
@@ -170,7 +178,8 @@ impl Book {
             .await
     }
 
-    /// Appends to several streams, all or nothing.
+    /// Appends to several streams, all or nothing. What is about a session is sealed with that session's
+    /// key, whoever else's events become durable with it.
     pub(crate) async fn append_streams(
         &self,
         caller: &Caller,
@@ -181,18 +190,23 @@ impl Book {
             correlation_id: caller.request,
             actor: caller.actor.clone(),
             streams: Vec::with_capacity(streams.len()),
-            attachments: Vec::new(),
         };
         for (stream, expected, entries) in streams {
             let mut events = Vec::with_capacity(entries.len());
+            let mut attachments = Vec::new();
+            let mut about = SessionId::of_stream(&stream);
             for entry in entries {
                 events.push(encode(&entry)?);
-                append.attachments.extend(entry.attachments);
+                about = about.or(entry.about);
+                attachments.extend(entry.attachments);
             }
             append.streams.push(StreamAppend {
                 stream,
                 expected,
                 events,
+                attachments,
+                // Whether the session is sealed, the ledger knows.
+                sealed_for: about.map(|id| id.stream()),
             });
         }
         Ok(self.ledger.append(append).await?)

@@ -123,7 +123,7 @@ pub(crate) fn cleaned_up() -> Entry {
 
 /// What a repeated or outdated request is answered without a decision.
 fn already_done(session: &Session, if_match: Option<u64>) -> Option<Result<(), CommandError>> {
-    if session.status == SessionStatus::Deleted {
+    if session.status == SessionStatus::Deleted || session.erased {
         return Some(Ok(()));
     }
     gate::revision(session, if_match).err().map(Err)

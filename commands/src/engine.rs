@@ -4,7 +4,6 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use fluxvm_eventstore::Actor;
 use fluxvm_eventstore::CorrelationId;
 use fluxvm_eventstore::ExpectedVersion;
@@ -40,6 +39,7 @@ use crate::exec::OutputMemory;
 use crate::expiry;
 use crate::idempotency;
 use crate::idempotency::ClaimedKey;
+use crate::idempotency::KeyAnswer;
 use crate::idempotency::KeyClaim;
 use crate::jobs::LiveJobs;
 use crate::jobs::SpoolFolder;
@@ -51,6 +51,8 @@ use crate::request::Exec;
 use crate::request::Replay;
 use crate::request::StdinSource;
 use crate::sandboxes::Sandboxes;
+use crate::space;
+use crate::space::Space;
 use crate::turns::Turns;
 use crate::uploads::Spool;
 use crate::uploads::Uploading;
@@ -67,6 +69,8 @@ pub struct EngineOptions {
     pub clock: Arc<dyn Clock>,
     /// Where outputs of jobs are kept until their session ends.
     pub jobs_dir: PathBuf,
+    /// The disk that the state is on.
+    pub space: Arc<dyn Space>,
 }
 
 /// Why an engine could not start.
@@ -100,6 +104,9 @@ pub(crate) struct Inner {
     pub(crate) book: Book,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) space: Arc<dyn Space>,
+    /// A sandbox lives that the watcher of the disk may not know of.
+    pub(crate) sandbox_made: Notify,
     pub(crate) sandboxes: Sandboxes,
     pub(crate) turns: Turns,
     pub(crate) output_memory: OutputMemory,
@@ -134,6 +141,8 @@ impl Engine {
             book,
             backend: options.backend,
             clock: options.clock,
+            space: options.space,
+            sandbox_made: Notify::new(),
             sandboxes: Sandboxes::default(),
             turns: Turns::default(),
             output_memory: OutputMemory::default(),
@@ -151,6 +160,7 @@ impl Engine {
         inner.append_host(started).await?;
         recovery::recover(&inner).await?;
         expiry::spawn_sweeper(&inner);
+        space::spawn_watcher(&inner);
         Ok(Self { inner })
     }
 
@@ -284,11 +294,9 @@ impl Engine {
         &self,
         caller: &Caller,
         key: ClaimedKey,
-        status: u16,
-        content_type: &str,
-        body: Bytes,
+        answer: KeyAnswer,
     ) -> Result<(), CommandError> {
-        idempotency::answer(&self.inner, caller, key, status, content_type, body).await
+        idempotency::answer(&self.inner, caller, key, answer).await
     }
 
     /// Frees a key whose request failed.
@@ -340,6 +348,7 @@ impl Inner {
     /// Records the end of a sandbox that nobody ended, when it comes.
     pub(crate) fn watch_exit(self: &Arc<Self>, id: SessionId, sandbox: Arc<dyn Sandbox>) {
         self.session_made.notify_one();
+        self.sandbox_made.notify_one();
         let inner = Arc::clone(self);
         tokio::spawn(async move {
             let reason = sandbox.exited().await;

@@ -243,9 +243,34 @@ pub enum CommandError {
         /// The event that records the refusal.
         refusal: u64,
     },
+    /// Only a session that has ended is erased as a whole.
+    #[error("session {session} is {status}: end it first (delete it), then erase it")]
+    NotEnded {
+        /// The session.
+        session: SessionId,
+        /// Its status.
+        status: &'static str,
+    },
+    /// The session has no key of its own to be destroyed.
+    #[error(
+        "session {0} is not sealed, so it has no key to destroy; redact its commands, or erase it by a \
+         retention"
+    )]
+    NotSealed(SessionId),
     /// No such hold is in force.
     #[error("there is no hold {0} in force")]
     HoldNotFound(u64),
+    /// There is less room on the disk than is kept free for the ledger.
+    #[error(
+        "the disk that the state is on has {free_mib} MiB left, and {reserve_mib} MiB are kept free so that \
+         what runs can still be recorded; make room: delete sessions, or free space on the host"
+    )]
+    InsufficientStorage {
+        /// What is left, in MiB.
+        free_mib: u64,
+        /// What is kept free, in MiB.
+        reserve_mib: u64,
+    },
     /// The sandbox could not be made. Nothing of it is left.
     #[error("the sandbox could not be made: {0}")]
     CreateFailed(#[from] CreateError),
@@ -378,7 +403,10 @@ impl CommandError {
             Self::EventNotFound(_) => "event_not_found",
             Self::NotRedactable { .. } => "not_redactable",
             Self::UnderHold { .. } => "under_hold",
+            Self::NotEnded { .. } => "session_not_ended",
+            Self::NotSealed(_) => "session_not_sealed",
             Self::HoldNotFound(_) => "hold_not_found",
+            Self::InsufficientStorage { .. } => "insufficient_storage",
             Self::CreateFailed(_) => "sandbox_create_failed",
             Self::WorkspaceNotReady(_) => "workspace_not_ready",
             Self::RemoveFailed(_) => "sandbox_remove_failed",

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use chrono::TimeDelta;
-use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::BlobDigest;
 use fluxvm_eventstore::ExpectedVersion;
@@ -19,6 +18,7 @@ use fluxvm_projections::IdempotencyAnswered;
 use fluxvm_projections::IdempotencyClaimed;
 use fluxvm_projections::IdempotencyReleased;
 use fluxvm_projections::KeyState;
+use fluxvm_projections::SessionId;
 
 use crate::aftermath;
 use crate::aftermath::Aftermath;
@@ -34,6 +34,19 @@ use crate::limits::IDEMPOTENCY_TTL_SECONDS;
 #[derive(Debug)]
 pub struct ClaimedKey {
     stream: StreamName,
+}
+
+/// The answer that every retry with a key gets.
+#[derive(Debug)]
+pub struct KeyAnswer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The content type.
+    pub content_type: String,
+    /// The body.
+    pub body: Bytes,
+    /// The session that the body is about.
+    pub session: Option<SessionId>,
 }
 
 /// What a key's claim came to.
@@ -104,10 +117,14 @@ pub(crate) async fn answer(
     inner: &Inner,
     caller: &Caller,
     key: ClaimedKey,
-    status: u16,
-    content_type: &str,
-    body: Bytes,
+    answer: KeyAnswer,
 ) -> Result<(), CommandError> {
+    let KeyAnswer {
+        status,
+        content_type,
+        body,
+        session,
+    } = answer;
     if body.len() > IDEMPOTENCY_ANSWER_BYTES_MAX {
         release(inner, caller, key).await?;
         let limit = IDEMPOTENCY_ANSWER_BYTES_MAX;
@@ -117,13 +134,12 @@ pub(crate) async fn answer(
     }
     let answered = Event::IdempotencyAnswered(IdempotencyAnswered {
         status,
-        content_type: content_type.to_owned(),
+        content_type,
         body: blake3::hash(&body).to_hex().to_string(),
+        session,
     });
-    let mut entry = Entry::new(answered);
-    if body.len() > ATTACHMENT_BYTES_MAX {
-        inner.book.ledger().put_blob(body).await?;
-    } else if !body.is_empty() {
+    let mut entry = Entry::new(answered).about(session);
+    if !body.is_empty() {
         entry = entry.with(vec![body]);
     }
     inner
@@ -199,7 +215,7 @@ async fn orphaned(
 }
 
 async fn answered(inner: &Inner, answer: IdempotencyAnswered) -> Result<KeyClaim, CommandError> {
-    let body = inner.content(&answer.body).await?;
+    let body = inner.content(answer.session, &answer.body).await?;
     Ok(KeyClaim::Answered {
         status: answer.status,
         content_type: answer.content_type,
@@ -208,8 +224,12 @@ async fn answered(inner: &Inner, answer: IdempotencyAnswered) -> Result<KeyClaim
 }
 
 impl Inner {
-    /// Content that an event refers to. The empty content is never stored.
-    pub(crate) async fn content(&self, blake3_hex: &str) -> Result<Bytes, CommandError> {
+    /// Content that an event refers to, of a session if it is one's. The empty content is never stored.
+    pub(crate) async fn content(
+        &self,
+        session: Option<SessionId>,
+        blake3_hex: &str,
+    ) -> Result<Bytes, CommandError> {
         if blake3_hex == blake3::hash(b"").to_hex().as_str() {
             return Ok(Bytes::new());
         }
@@ -218,7 +238,11 @@ impl Inner {
             .parse()
             .map_err(|error| internal(format!("{error}")))?;
         let ledger = self.book.ledger().clone();
-        let found = tokio::task::spawn_blocking(move || ledger.blob(&digest)).await;
+        let read = move || match session.map(|id| id.stream()) {
+            Some(stream) => ledger.blob_of(&stream, &digest),
+            None => ledger.blob(&digest),
+        };
+        let found = tokio::task::spawn_blocking(read).await;
         let found = found.map_err(|error| internal(error.to_string()))??;
         found.ok_or_else(|| internal(format!("content {blake3_hex} is no longer stored")))
     }
@@ -238,6 +262,7 @@ mod tests {
             status: 201,
             content_type: "a/b".into(),
             body: "c".into(),
+            session: None,
         };
         KeyState {
             version: StreamVersion::new(1).unwrap(),

@@ -153,6 +153,9 @@ pub const USAGE_REPORT_MAX: u64 = 1_000_000_000;
 /// People who may have to agree to one command.
 pub const APPROVERS_MAX: u32 = 5;
 
+/// Sessions that one retention erases: they are named in one event. Whoever has more asks again.
+pub const RETENTION_SESSIONS_MAX: usize = 1_000;
+
 /// Jobs that may run in one session at once: each holds a connection to the guest for as long as it
 /// runs, and commands need theirs beside them.
 pub const JOBS_RUNNING_MAX: usize = 32;

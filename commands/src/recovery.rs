@@ -35,6 +35,7 @@ use crate::engine::system;
 use crate::error::CommandError;
 use crate::exec;
 use crate::jobs;
+use crate::session_erasure;
 use crate::snapshots;
 use crate::uploads;
 
@@ -101,6 +102,7 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
     remove_spools(inner).await;
     uploads::sweep_at_start(inner).await;
     release_keys(inner, &caller).await?;
+    session_erasure::resume(inner, &caller).await?;
     report.adopted.sort_unstable();
     report.gone.sort_unstable();
     report.removed.sort_unstable();

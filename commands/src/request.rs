@@ -238,6 +238,24 @@ pub struct Redact {
     pub reason: String,
 }
 
+/// A session whose key is to be destroyed.
+#[derive(Clone, Debug)]
+pub struct ShredSession {
+    /// The session.
+    pub session: SessionId,
+    /// Why.
+    pub reason: String,
+}
+
+/// What ended sessions said is to be erased.
+#[derive(Clone, Debug)]
+pub struct Retain {
+    /// The size of the signed checkpoint that all of it has to lie before.
+    pub before: u64,
+    /// Why.
+    pub reason: String,
+}
+
 /// A hold to be placed.
 #[derive(Clone, Debug)]
 pub struct PlaceHold {

@@ -46,6 +46,14 @@ impl Sandboxes {
         by_session.remove(&id)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    pub(crate) fn sessions(&self) -> Vec<SessionId> {
+        self.lock().keys().copied().collect()
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<dyn Sandbox>>> {
         self.by_session
             .lock()

@@ -82,20 +82,36 @@ pub(crate) fn release(inner: &Arc<Inner>, candidates: impl IntoIterator<Item = S
         return;
     }
     let inner = Arc::clone(inner);
-    tokio::spawn(async move {
-        let needed = inner.book.world().sessions.needed_snapshots();
-        for id in candidates.iter().filter(|id| !needed.contains(id)) {
-            forget(&inner, *id).await;
-        }
-    });
+    tokio::spawn(async move { forget_unneeded(&inner, candidates).await });
 }
 
 /// Hands in every snapshot that an ended session had.
 pub(crate) fn release_all(inner: &Arc<Inner>, session: &Session) {
+    release(inner, all(session));
+}
+
+/// Removes every snapshot that an ended session had before it answers, because all that the session said
+/// is being erased. What a living fork stands on stays as long as the fork does: it is the fork's too.
+pub(crate) async fn forget_all(inner: &Inner, session: &Session) {
+    forget_unneeded(inner, all(session)).await;
+}
+
+/// The snapshots that a session has, and the one that it comes from.
+fn all(session: &Session) -> Vec<SnapshotId> {
     let checkpoints = session.checkpoints.iter().map(|it| it.snapshot.id);
     let points = session.rewind.timeline().map(|it| it.snapshot.id);
     let baseline = session.origin.iter().map(|origin| origin.snapshot.id);
-    release(inner, checkpoints.chain(points).chain(baseline));
+    checkpoints.chain(points).chain(baseline).collect()
+}
+
+async fn forget_unneeded(inner: &Inner, candidates: Vec<SnapshotId>) {
+    if candidates.is_empty() {
+        return;
+    }
+    let needed = inner.book.world().sessions.needed_snapshots();
+    for id in candidates.iter().filter(|id| !needed.contains(id)) {
+        forget(inner, *id).await;
+    }
 }
 
 /// Hands in what was undone: something new happened.

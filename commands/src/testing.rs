@@ -81,6 +81,7 @@ pub(crate) fn session() -> Session {
         children: Vec::new(),
         checkpoints: Checkpoints::default(),
         rewind: Rewind::default(),
+        erased: false,
     }
 }
 

@@ -35,6 +35,7 @@ impl Engine {
         request: Checkpoint,
     ) -> Result<CheckpointAnswer, CommandError> {
         self.run(caller, move |inner, caller| async move {
+            inner.check_room()?;
             checkpoint::take(&inner, &caller, id, request).await
         })
         .await
@@ -82,7 +83,7 @@ impl Engine {
     /// # Errors
     ///
     /// `Invalid`, `NotFound`, `NotRunning`, `Busy`, `CommandsRunning`, `RevisionDiffers`, `TagNotFound`,
-    /// `Full`, `CannotFork` and `MemoryImpossible` before anything happened; `Snapshot`, `Revive` and
+    /// `Full`, `CannotFork`, `MemoryImpossible` and `InsufficientStorage` before anything happened; `Snapshot`, `Revive` and
     /// `SnapshotLate` when a child could not be made, with none of them left; `Ledger`.
     pub async fn fork(
         &self,
@@ -91,6 +92,7 @@ impl Engine {
         request: Fork,
     ) -> Result<ForkAnswer, CommandError> {
         self.run(caller, move |inner, caller| async move {
+            inner.check_room()?;
             fork::fork(&inner, &caller, id, request).await
         })
         .await

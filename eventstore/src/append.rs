@@ -20,11 +20,14 @@ use serde_json::Value;
 
 /// The most events in one append: it must fit into one group commit.
 pub const APPEND_EVENTS_MAX: usize = 512;
-/// The most bytes of payloads and attachments in one append: it is held in memory while it waits.
+/// The most bytes of payloads in one append: it is held in memory while it waits.
 pub const APPEND_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// The largest attachment in bytes: it lies in the store beside the records and is bound by their
-/// limit.
-pub const ATTACHMENT_BYTES_MAX: usize = 64 * 1024;
+/// The most bytes of attachments in one append, and so of one: they are held in memory while it waits.
+/// Both outputs of the largest job fit.
+pub const ATTACHMENT_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// The largest attachment in bytes that lies in the store beside the records, whose limit it is bound
+/// by. A larger one gets a file of its own.
+pub(crate) const ATTACHMENT_INLINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Events for one or more streams that become durable together or not at all.
 #[derive(Clone, Debug)]
@@ -38,9 +41,6 @@ pub struct Append {
     pub actor: Actor,
     /// What goes to which stream; a stream may occur once.
     pub streams: Vec<StreamAppend>,
-    /// Small blobs that become durable in the same instant, each at most [`ATTACHMENT_BYTES_MAX`].
-    /// They are read back through their digest. Bigger ones go through `put_blob` first.
-    pub attachments: Vec<Bytes>,
 }
 
 /// Events for one stream.
@@ -52,6 +52,13 @@ pub struct StreamAppend {
     pub expected: ExpectedVersion,
     /// What to append, at least one event.
     pub events: Vec<NewEvent>,
+    /// Blobs that become durable together with the events, at most [`ATTACHMENT_BYTES_MAX`] in one append. They
+    /// are read back through their digest.
+    pub attachments: Vec<Bytes>,
+    /// The stream whose key all of this is sealed with, if that stream is sealed; see
+    /// [`SealOptions`](crate::SealOptions). Without it everything is as readable as the store is. Each
+    /// stream of an append has its own: what becomes durable together is erased apart.
+    pub sealed_for: Option<StreamName>,
 }
 
 /// Where a stream has to be for an append to go through.
@@ -245,6 +252,18 @@ pub enum AppendError {
     KindReserved {
         /// The kind.
         kind: EventKind,
+    },
+    /// The stream's key was destroyed, so that nothing can be sealed for it any more.
+    #[error("the key of stream {stream} was destroyed")]
+    KeyDestroyed {
+        /// The stream.
+        stream: StreamName,
+    },
+    /// What was to be sealed could not be.
+    #[error("it could not be sealed: {reason}")]
+    SealKey {
+        /// What went wrong.
+        reason: Arc<str>,
     },
     /// A payload that is too large for a record could not be put into a file of its own.
     #[error("a large payload could not be stored: {reason}")]

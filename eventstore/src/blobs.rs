@@ -36,6 +36,7 @@ use serde::de::Error as _;
 use crate::OpenError;
 use crate::environment::Disk;
 use crate::files;
+use crate::seal::Seals;
 use crate::store::StoreError;
 
 /// The largest blob in bytes: it is in memory as a whole when it is put and when it is read.
@@ -156,6 +157,7 @@ pub(crate) struct BlobStore {
     dir: PathBuf,
     disk: Arc<dyn Disk>,
     next_unfinished: AtomicU64,
+    seals: Option<Arc<Seals>>,
 }
 
 impl BlobStore {
@@ -174,6 +176,7 @@ impl BlobStore {
             dir: dir.to_owned(),
             disk,
             next_unfinished: AtomicU64::new(0),
+            seals: None,
         })
     }
 
@@ -183,7 +186,21 @@ impl BlobStore {
             dir: dir.to_owned(),
             disk,
             next_unfinished: AtomicU64::new(0),
+            seals: None,
         }
+    }
+
+    /// The same with the keys that some of what lies here is sealed with.
+    pub(crate) fn with_seals(self, seals: Arc<Seals>) -> BlobStore {
+        BlobStore {
+            seals: Some(seals),
+            ..self
+        }
+    }
+
+    /// The keys that some of what lies here is sealed with.
+    pub(crate) fn seals(&self) -> Option<&Arc<Seals>> {
+        self.seals.as_ref()
     }
 
     /// Whether there is a file of this name. What is in it is not looked at.

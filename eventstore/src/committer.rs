@@ -27,6 +27,7 @@ use tokio::sync::watch;
 
 use crate::AppendError;
 use crate::Appended;
+use crate::BlobDigest;
 use crate::Follower;
 use crate::Head;
 use crate::KeyRotation;
@@ -43,7 +44,10 @@ use crate::record::Body;
 use crate::redact::PreparedRedaction;
 use crate::redact::RedactReply;
 use crate::rotate::RotateReply;
+use crate::seal::Held;
 use crate::shared::Shared;
+use crate::shred::PreparedShred;
+use crate::shred::ShredReply;
 use crate::snapshot::Background;
 use crate::state::View;
 use crate::store::LARGE_BYTES;
@@ -57,6 +61,8 @@ pub(crate) enum Request {
     Append(Prepared, Reply),
     /// Erase this and answer.
     Redact(Box<PreparedRedaction>, RedactReply),
+    /// Destroy a stream's key and answer.
+    Shred(Box<PreparedShred>, ShredReply),
     /// Sign for what is durable and answer.
     Checkpoint(SignReply),
     /// Sign if it is time, and answer whoever waits.
@@ -125,6 +131,12 @@ impl Committer {
                 self.redact(*redaction, reply);
                 *group = Group::new(self.head, self.last_recorded_at);
             }
+            Request::Shred(shred, reply) => {
+                let next = Group::new(self.head, self.last_recorded_at);
+                self.commit(std::mem::replace(group, next));
+                self.shred(*shred, reply);
+                *group = Group::new(self.head, self.last_recorded_at);
+            }
             Request::Close(reply) => {
                 self.queue.close();
                 self.closing.push(reply);
@@ -152,7 +164,7 @@ impl Committer {
             Request::Rotate(rotation, reply) => {
                 let _ = reply.send(self.rotate(*rotation));
             }
-            Request::Append(..) | Request::Redact(..) | Request::Close(_) => {}
+            Request::Append(..) | Request::Redact(..) | Request::Shred(..) | Request::Close(_) => {}
         }
     }
 
@@ -167,19 +179,30 @@ impl Committer {
         if let Some(earlier) = self.earlier_result(append.command_id, group)? {
             return Ok(earlier);
         }
-        self.keep_payload_files(&append)?;
-        let attachments = append.attachments.clone();
+        let mut append = append;
+        self.check_seal(&append)?;
+        self.keep_files(&append)?;
+        let mut attachments = Vec::new();
+        let mut sealed = Vec::new();
+        for stream in &mut append.streams {
+            attachments.append(&mut stream.attachments);
+            sealed.extend(stream.seal.take());
+        }
         let now = self.shared.environment.clock.now();
         let appended = group.admit(append, now, &self.shared.memory())?;
+        if let Some(seals) = self.shared.blobs.seals() {
+            let notes = sealed.iter();
+            let notes = notes.filter_map(|(stream, key)| seals.note_first(key, stream));
+            group.writes.extend(notes);
+        }
         let store = self.shared.store().ok_or(AppendError::Closed)?;
-        for (digest, bytes) in attachments {
-            let key = keys::blob(&digest);
+        for (key, value) in attachments.into_iter().filter_map(|it| it.write) {
             // Output is often the same as before; the same bytes need not be written again.
             let held = store
                 .get(&key)
                 .map_err(|e| self.poisoned_by(&e.to_string()))?;
             if held.is_none_or(|held| keys::is_erased_blob(&key, &held)) {
-                group.writes.push((key.to_vec(), bytes.to_vec()));
+                group.writes.push((key, value));
             }
         }
         for event in &appended {
@@ -188,16 +211,41 @@ impl Committer {
         Ok(appended)
     }
 
-    /// Stores the files of large payloads again that were erased since the writer stored them.
-    fn keep_payload_files(&self, append: &Prepared) -> Result<(), AppendError> {
+    /// Refuses what is sealed with a key that was destroyed since: nobody could ever read it.
+    fn check_seal(&self, append: &Prepared) -> Result<(), AppendError> {
+        let Some(seals) = self.shared.blobs.seals() else {
+            return Ok(());
+        };
+        for (stream, key) in append.streams.iter().filter_map(|it| it.seal.as_ref()) {
+            if let Some(Held::Destroyed) = seals.get(key.id) {
+                let stream = stream.clone();
+                return Err(AppendError::KeyDestroyed { stream });
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores the files of large payloads and blobs again that were erased since the writer stored
+    /// them. From here to the commit nothing is erased.
+    fn keep_files(&self, append: &Prepared) -> Result<(), AppendError> {
+        let attachments = append.streams.iter().flat_map(|it| &it.attachments);
+        for (digest, bytes) in attachments.filter_map(|it| it.file.as_ref()) {
+            self.keep_file(digest, bytes)?;
+        }
         let events = append.streams.iter().flat_map(|stream| &stream.events);
         for prepared in events {
-            if let Body::File(digest) = &prepared.body
-                && !self.shared.blobs.contains(digest)
-            {
-                let put = self.shared.put_blob(prepared.event.payload());
-                put.map_err(|e| self.poisoned_by(&e.to_string()))?;
+            // No other event shares the file of a sealed one.
+            if let Body::File(digest) = &prepared.body {
+                self.keep_file(digest, prepared.event.payload())?;
             }
+        }
+        Ok(())
+    }
+
+    fn keep_file(&self, digest: &BlobDigest, bytes: &[u8]) -> Result<(), AppendError> {
+        if !self.shared.blobs.contains(digest) {
+            let put = self.shared.put_blob(bytes);
+            put.map_err(|e| self.poisoned_by(&e.to_string()))?;
         }
         Ok(())
     }

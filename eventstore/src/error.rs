@@ -127,6 +127,16 @@ pub enum OpenError {
         /// The key's file.
         key: PathBuf,
     },
+    /// A stream is sealed, and its key cannot be had. Nothing says that it was destroyed.
+    #[error("the key {path} that stream {stream} is sealed with: {reason}")]
+    SealKey {
+        /// The stream.
+        stream: StreamName,
+        /// Where the key should be.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
     /// Opening was refused, and the store's files could not be put back as they were before. The
     /// next opening tries again.
     #[error("{refused}; the store's files as they were are kept in {kept}: {source}")]

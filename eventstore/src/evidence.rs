@@ -126,7 +126,8 @@ struct Evidence {
     content: Content,
     /// What is in `blobs` or was.
     named: HashSet<EventHash>,
-    blobs: VecDeque<EventHash>,
+    /// Each with an event that refers to it.
+    blobs: VecDeque<(GlobalSeq, EventHash)>,
     end: ExportEnd,
     /// Lines that are ready.
     lines: VecDeque<String>,
@@ -193,7 +194,7 @@ impl Evidence {
             let references = event.payload_bytes().map(blob_references);
             for digest in references.unwrap_or_default() {
                 if self.named.insert(digest) {
-                    self.blobs.push_back(digest);
+                    self.blobs.push_back((seq, digest));
                 }
             }
         }
@@ -201,13 +202,14 @@ impl Evidence {
     }
 
     fn make_blob(&mut self) -> Result<(), ReadError> {
-        let Some(digest) = self.blobs.pop_front() else {
+        let Some((seq, digest)) = self.blobs.pop_front() else {
             self.lines.push_back(footer_line(&self.end));
             self.stage = Stage::Done;
             return Ok(());
         };
         let name = BlobDigest::from_bytes(*digest.as_bytes());
-        let found = self.shared.blob(&name).map_err(|e| ReadError::Store {
+        let found = self.shared.blob_of_event(seq, &name);
+        let found = found.map_err(|e| ReadError::Store {
             reason: e.to_string().into(),
         })?;
         // A digest that names no blob is one of something else.

@@ -3,6 +3,8 @@
 //! ```text
 //! e ‖ seq u64       the record of an event
 //! b ‖ digest 32     a small blob: its bytes, whose plain BLAKE3 is the digest
+//! s ‖ place 32      a sealed blob: see `seal_blob`
+//! y ‖ id 16         a sealed stream: see `seal`
 //! m ‖ "format"      u16, the format of the ledger
 //! m ‖ "genesis"     the encoded genesis
 //! m ‖ "redactions"  u64, how many redactions there were
@@ -15,7 +17,7 @@
 //! k ‖ size u64      a signed checkpoint, as a note
 //! ```
 //!
-//! A small blob that was erased has no bytes, until the store is written anew without it.
+//! A small or sealed blob that was erased has no bytes, until the store is written anew without it.
 //!
 //! One tree, because a batch is atomic within a tree only. Integers are big-endian, so that the
 //! order of the keys is the order of the events.
@@ -30,6 +32,11 @@ const BLOB: u8 = b'b';
 const NODE: u8 = b'h';
 const TILE: u8 = b't';
 const CHECKPOINT: u8 = b'k';
+const SEALED_BLOB: u8 = b's';
+const SEAL: u8 = b'y';
+
+/// The first key of all sealed streams, and the first one behind them.
+pub(crate) const SEALS: (&[u8], &[u8]) = (&[SEAL], &[SEAL + 1]);
 
 /// Where the format of the ledger is written.
 pub(crate) const FORMAT: &[u8] = b"mformat";
@@ -46,6 +53,11 @@ pub(crate) const ERASED: &[u8] = b"";
 
 /// Where the size of the newest signed checkpoint is written.
 pub(crate) const LAST_CHECKPOINT: &[u8] = b"mcheckpoint";
+
+/// How the value of a sealed blob begins whose sealed bytes follow.
+pub(crate) const SEALED_INLINE: u8 = 0;
+/// The same where the plain BLAKE3 of the sealed bytes follows: the name of the file that holds them.
+pub(crate) const SEALED_FILE: u8 = 1;
 
 /// The first key behind all events.
 pub(crate) const EVENTS_END: &[u8] = &[EVENT + 1];
@@ -101,9 +113,28 @@ pub(crate) fn blob(digest: &BlobDigest) -> [u8; 33] {
     key
 }
 
-/// Whether this is what is left of a small blob that was erased.
+/// The key of a sealed blob, by the place that its stream's key gives it.
+pub(crate) fn sealed_blob(place: &[u8; 32]) -> [u8; 33] {
+    let mut key = [SEALED_BLOB; 33];
+    if let Some(bytes) = key.last_chunk_mut::<32>() {
+        *bytes = *place;
+    }
+    key
+}
+
+/// The key of what is noted of a sealed stream.
+pub(crate) fn seal(id: &[u8; 16]) -> [u8; 17] {
+    let mut key = [SEAL; 17];
+    if let Some(bytes) = key.last_chunk_mut::<16>() {
+        *bytes = *id;
+    }
+    key
+}
+
+/// Whether this is what is left of a small or sealed blob that was erased.
 pub(crate) fn is_erased_blob(key: &[u8], value: &[u8]) -> bool {
-    key.first() == Some(&BLOB) && value == ERASED && key != blob(&BlobDigest::of(ERASED))
+    let is_blob = matches!(key.first(), Some(&BLOB | &SEALED_BLOB));
+    is_blob && value == ERASED && key != blob(&BlobDigest::of(ERASED))
 }
 
 #[cfg(test)]

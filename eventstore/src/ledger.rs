@@ -36,6 +36,9 @@ use crate::Filter;
 use crate::Follower;
 use crate::OpenError;
 use crate::ReadError;
+use crate::SealOptions;
+use crate::Shred;
+use crate::ShredError;
 use crate::SnapshotOptions;
 use crate::Subscription;
 use crate::archive::Archive;
@@ -48,7 +51,9 @@ use crate::redact;
 use crate::redact::PreparedRedaction;
 use crate::redact::RedactError;
 use crate::redact::Redaction;
+use crate::seal::Held;
 use crate::shared::Shared;
+use crate::shred::PreparedShred;
 
 /// Where a ledger lies and what it may use.
 #[derive(Clone, Debug)]
@@ -68,6 +73,8 @@ pub struct LedgerOptions {
     /// Whether snapshots of the state are kept, so that an opening reads what is new and not
     /// everything. `None`: each opening reads and checks every event.
     pub snapshots: Option<SnapshotOptions>,
+    /// The keys of sealed streams. A ledger that has any does not open without it.
+    pub seal: Option<SealOptions>,
 }
 
 /// A [`Follower`] without a state: it is shown every event at each opening.
@@ -194,7 +201,7 @@ impl Ledger {
         if let Some(reason) = shared.poisoned() {
             return Err(AppendError::Poisoned { reason });
         }
-        let prepared = if prepare::is_heavy(&append) {
+        let prepared = if prepare::is_heavy(&append, shared) {
             let shared = Arc::clone(shared);
             let prepared = tokio::task::spawn_blocking(move || prepare::prepare(append, &shared));
             prepared.await.map_err(|_| AppendError::Closed)??
@@ -234,6 +241,35 @@ impl Ledger {
         let request = Request::Redact(Box::new(prepared), reply);
         queue.send(request).await.map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
+    }
+
+    /// Destroys the key that a stream is sealed with, and records that first. Returns the events that
+    /// record it.
+    ///
+    /// From then on everything that was sealed with the key reads as erased, here and in every copy of
+    /// the store and of the archive.
+    pub async fn shred(&self, shred: Shred) -> Result<Appended, ShredError> {
+        prepare::check(&shred.append)?;
+        let shared = Arc::clone(&self.inner.shared);
+        if let Some(reason) = shared.poisoned() {
+            return Err(AppendError::Poisoned { reason }.into());
+        }
+        let append = shred.append;
+        let prepared = tokio::task::spawn_blocking(move || prepare::prepare(append, &shared));
+        let append = prepared.await.map_err(|_| AppendError::Closed)??;
+        let stream = shred.stream;
+        let (reply, answer) = oneshot::channel();
+        let queue = self.inner.queue.as_ref().ok_or(AppendError::Closed)?;
+        let request = Request::Shred(Box::new(PreparedShred { stream, append }), reply);
+        queue.send(request).await.map_err(|_| self.gone())?;
+        answer.await.map_err(|_| self.gone())?
+    }
+
+    /// Whether the stream is sealed, and its key is there.
+    pub fn is_sealed(&self, stream: &StreamName) -> bool {
+        let seals = self.inner.shared.blobs.seals();
+        let held = seals.and_then(|seals| seals.get(seals.id_of(stream)));
+        matches!(held, Some(Held::Alive(_)))
     }
 
     /// Why nobody answers.
@@ -298,6 +334,16 @@ impl Ledger {
     /// it.
     pub fn blob(&self, digest: &BlobDigest) -> Result<Option<Bytes>, BlobError> {
         self.inner.shared.blob(digest)
+    }
+
+    /// The same for content that belongs to a stream, whether or not it is sealed. `None` where it was
+    /// erased, or there never was any.
+    pub fn blob_of(
+        &self,
+        stream: &StreamName,
+        digest: &BlobDigest,
+    ) -> Result<Option<Bytes>, BlobError> {
+        self.inner.shared.blob_of_stream(stream, digest)
     }
 
     /// The lines of an export, each with its line feed, up to the head of this instant.

@@ -95,6 +95,12 @@ impl Memory {
         }
     }
 
+    /// Lets go of the newest events: what is read from now on is read from the store.
+    pub(crate) fn forget_tail(&mut self) {
+        self.tail.clear();
+        self.tail_bytes = 0;
+    }
+
     /// Puts the erased form of an event in its place, if the event is in the tail.
     pub(crate) fn erase(&mut self, event: &Arc<RecordedEvent>) {
         let first = self.tail.front().map(|first| first.seq().get());

@@ -33,6 +33,7 @@ use crate::keys;
 use crate::rebuild::Expected;
 use crate::rebuild::Walk;
 use crate::redact;
+use crate::seal::Seals;
 use crate::shared::Shared;
 use crate::signing_key;
 use crate::signing_key::Signer;
@@ -106,6 +107,8 @@ fn open_in(
             reason: "it is not the one that the head file was made for".to_owned(),
         });
     }
+    let seals = Seals::open(options.seal.clone(), &genesis, &*store, &environment)?;
+    let blobs = blobs.with_seals(Arc::new(seals));
     let signed = tree::latest_checkpoint(&*store)?;
     let expected = Expected {
         noted: noted_head,
@@ -118,11 +121,18 @@ fn open_in(
         genesis: &genesis,
         expected,
     };
-    let wanted = options.snapshots.is_some();
+    // A snapshot would keep in the open, and beyond the key, what is sealed.
+    let is_sealing = blobs.seals().is_some_and(|seals| seals.are_in_use());
+    let snapshot_options = options.snapshots.filter(|_| !is_sealing);
+    let wanted = snapshot_options.is_some();
     let (rebuilt, restored, unusable) = rebuild(&snapshots, wanted, &ground, &mut *follower)?;
     let signer = load_key(options, &rebuilt.chain, &environment)?;
     // Only now is it certain that the ledger is this one and says what is to go.
     redact::finish_unlinking(&*store, &blobs).map_err(store_failed)?;
+    if let Some(seals) = blobs.seals() {
+        let destroyed = seals.finish_destroying(&*store);
+        destroyed.map_err(store_failed)?;
+    }
     tree::complete(&*store, &rebuilt.frontier, rebuilt.memory.leaves())?;
     let head_file = match noted {
         Some((head_file, _)) => head_file,
@@ -151,7 +161,7 @@ fn open_in(
     );
     let shared = Arc::new(shared);
     let fresh = follower.fresh();
-    let background = match (options.snapshots, fresh) {
+    let background = match (snapshot_options, fresh) {
         (Some(how), Some(fresh)) => {
             let started = Background::start(Arc::clone(&shared), fresh, how, restored);
             Some(started.map_err(OpenError::io(&options.dir))?)
@@ -372,6 +382,7 @@ mod tests {
             cache_bytes: 8 * 1024 * 1024,
             archive: None,
             snapshots: None,
+            seal: None,
         }
     }
 

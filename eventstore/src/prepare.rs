@@ -4,6 +4,7 @@
 //! that the committer has only headers to hash.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use fluxvm_verify::Actor;
@@ -19,11 +20,16 @@ use crate::NewEvent;
 use crate::append::APPEND_BYTES_MAX;
 use crate::append::APPEND_EVENTS_MAX;
 use crate::append::ATTACHMENT_BYTES_MAX;
+use crate::append::ATTACHMENT_INLINE_BYTES_MAX;
 use crate::append::Append;
+use crate::append::StreamAppend;
 use crate::blobs::BlobDigest;
+use crate::keys;
 use crate::record::Body;
 use crate::record::INLINE_PAYLOAD_BYTES_MAX;
+use crate::seal::SealKey;
 use crate::shared::Shared;
+use crate::store::Write;
 
 /// An append with all that does not depend on its place in the chain.
 pub(crate) struct Prepared {
@@ -31,17 +37,27 @@ pub(crate) struct Prepared {
     pub(crate) correlation_id: CorrelationId,
     pub(crate) actor: Actor,
     pub(crate) streams: Vec<PreparedStream>,
-    pub(crate) attachments: Vec<(BlobDigest, Bytes)>,
     /// How many events there are.
     pub(crate) events: usize,
-    /// How many bytes they and the attachments have.
+    /// How many bytes they and the attachments have in the store.
     pub(crate) bytes: usize,
+}
+
+/// A blob on its way into the store.
+pub(crate) struct Attachment {
+    /// What is written with the events: the blob itself, or where its sealed bytes are.
+    pub(crate) write: Option<Write>,
+    /// What lies in a file, with its name. It was put there already, and may have been erased since.
+    pub(crate) file: Option<(BlobDigest, Bytes)>,
 }
 
 pub(crate) struct PreparedStream {
     pub(crate) stream: StreamName,
     pub(crate) expected: ExpectedVersion,
     pub(crate) events: Vec<PreparedEvent>,
+    pub(crate) attachments: Vec<Attachment>,
+    /// What all of it is sealed with, and the stream whose key that is.
+    pub(crate) seal: Option<(StreamName, Arc<SealKey>)>,
 }
 
 pub(crate) struct PreparedEvent {
@@ -75,14 +91,12 @@ pub(crate) fn check(append: &Append) -> Result<(), AppendError> {
         });
     }
     check_limit("events", event_count(append), APPEND_EVENTS_MAX)?;
-    check_limit("bytes", byte_count(append), APPEND_BYTES_MAX)?;
-    let largest = append
-        .attachments
-        .iter()
-        .map(Bytes::len)
-        .max()
-        .unwrap_or_default();
-    check_limit("bytes in one attachment", largest, ATTACHMENT_BYTES_MAX)
+    check_limit("bytes", payload_bytes(append), APPEND_BYTES_MAX)?;
+    check_limit(
+        "bytes of attachments",
+        attached_bytes(append),
+        ATTACHMENT_BYTES_MAX,
+    )
 }
 
 fn check_limit(what: &'static str, found: usize, limit: usize) -> Result<(), AppendError> {
@@ -100,21 +114,32 @@ fn event_count(append: &Append) -> usize {
         .sum()
 }
 
-fn byte_count(append: &Append) -> usize {
+fn payload_bytes(append: &Append) -> usize {
     let events = append.streams.iter().flat_map(|stream| &stream.events);
-    let payloads: usize = events.map(|event| event.payload().len()).sum();
-    payloads + append.attachments.iter().map(Bytes::len).sum::<usize>()
+    events.map(|event| event.payload().len()).sum()
+}
+
+fn attached_bytes(append: &Append) -> usize {
+    let attachments = append.streams.iter().flat_map(|stream| &stream.attachments);
+    attachments.map(Bytes::len).sum()
 }
 
 /// Whether preparing takes so long, or writes a file, that it must not happen on an async thread.
-pub(crate) fn is_heavy(append: &Append) -> bool {
-    byte_count(append) > INLINE_PAYLOAD_BYTES_MAX
+pub(crate) fn is_heavy(append: &Append, shared: &Shared) -> bool {
+    let makes_key = shared.blobs.seals().is_some_and(|seals| {
+        let mut sealed = append
+            .streams
+            .iter()
+            .filter_map(|it| it.sealed_for.as_ref());
+        sealed.any(|stream| seals.needs_files(stream))
+    });
+    makes_key || payload_bytes(append) + attached_bytes(append) > INLINE_PAYLOAD_BYTES_MAX
 }
 
 /// Salts and hashes the payloads, and puts the large ones into files of their own.
 pub(crate) fn prepare(append: Append, shared: &Shared) -> Result<Prepared, AppendError> {
     let events = event_count(&append);
-    let bytes = byte_count(&append);
+    let mut bytes = payload_bytes(&append);
     let mut entropy = vec![0; events * ENTROPY_BYTES];
     shared.environment.entropy.fill(&mut entropy).map_err(|e| {
         // Without salts a payload could be guessed from its commitment.
@@ -126,31 +151,99 @@ pub(crate) fn prepare(append: Append, shared: &Shared) -> Result<Prepared, Appen
     let mut entropy = entropy.as_slice();
     let mut streams = Vec::with_capacity(append.streams.len());
     for stream in append.streams {
-        let events = stream.events.into_iter().map(|event| {
-            let (drawn, rest) = entropy
-                .split_first_chunk()
-                .unwrap_or((&[0; ENTROPY_BYTES], &[]));
-            entropy = rest;
-            prepare_event(event, drawn, shared)
-        });
-        let events = events.collect::<Result<_, AppendError>>()?;
-        streams.push(PreparedStream {
-            stream: stream.stream,
-            expected: stream.expected,
-            events,
-        });
+        let stream = prepare_stream(stream, &mut entropy, shared)?;
+        let written = stream.attachments.iter().filter_map(|it| it.write.as_ref());
+        bytes += written.map(|(_, value)| value.len()).sum::<usize>();
+        streams.push(stream);
     }
-    let attachments = append.attachments.into_iter();
     Ok(Prepared {
         command_id: append.command_id,
         correlation_id: append.correlation_id,
         actor: append.actor,
         streams,
-        attachments: attachments
-            .map(|bytes| (BlobDigest::of(&bytes), bytes))
-            .collect(),
         events,
         bytes,
+    })
+}
+
+fn prepare_stream(
+    stream: StreamAppend,
+    entropy: &mut &[u8],
+    shared: &Shared,
+) -> Result<PreparedStream, AppendError> {
+    let seal = seal_of(&stream, shared)?;
+    let key = seal.as_ref().map(|(_, key)| &**key);
+    let attachments = stream.attachments.into_iter();
+    let attachments = attachments.map(|bytes| attach(&bytes, key, shared));
+    let attachments = attachments.collect::<Result<_, AppendError>>()?;
+    let events = stream.events.into_iter().map(|event| {
+        let (drawn, rest) = entropy
+            .split_first_chunk()
+            .unwrap_or((&[0; ENTROPY_BYTES], &[]));
+        *entropy = rest;
+        prepare_event(event, drawn, key, shared)
+    });
+    let events = events.collect::<Result<_, AppendError>>()?;
+    Ok(PreparedStream {
+        stream: stream.stream,
+        expected: stream.expected,
+        events,
+        attachments,
+        seal,
+    })
+}
+
+/// What is sealed with which key; `None` where it is not to be, or the key's stream is not sealed.
+fn seal_of(
+    append: &StreamAppend,
+    shared: &Shared,
+) -> Result<Option<(StreamName, Arc<SealKey>)>, AppendError> {
+    let Some((stream, seals)) = append.sealed_for.as_ref().zip(shared.blobs.seals()) else {
+        return Ok(None);
+    };
+    let is_new = || shared.memory().latest_version(stream).is_none();
+    let key = seals.key_for(stream, is_new)?;
+    Ok(key.map(|key| (stream.clone(), key)))
+}
+
+fn attach(
+    bytes: &Bytes,
+    key: Option<&SealKey>,
+    shared: &Shared,
+) -> Result<Attachment, AppendError> {
+    let digest = BlobDigest::of(bytes);
+    let Some(key) = key else {
+        return Ok(match bytes.len() <= ATTACHMENT_INLINE_BYTES_MAX {
+            true => Attachment {
+                write: Some((keys::blob(&digest).to_vec(), bytes.to_vec())),
+                file: None,
+            },
+            false => Attachment {
+                write: None,
+                file: Some((put(bytes, shared)?, bytes.clone())),
+            },
+        });
+    };
+    let sealed = key.seal_blob(&digest, bytes)?;
+    let place = keys::sealed_blob(&key.place(&digest)).to_vec();
+    if sealed.len() <= INLINE_PAYLOAD_BYTES_MAX {
+        let value = [&[keys::SEALED_INLINE], sealed.as_ref()].concat();
+        return Ok(Attachment {
+            write: Some((place, value)),
+            file: None,
+        });
+    }
+    let file = put(&sealed, shared)?;
+    let value = [&[keys::SEALED_FILE], file.as_bytes().as_slice()].concat();
+    Ok(Attachment {
+        write: Some((place, value)),
+        file: Some((file, sealed)),
+    })
+}
+
+fn put(bytes: &[u8], shared: &Shared) -> Result<BlobDigest, AppendError> {
+    shared.put_blob(bytes).map_err(|e| AppendError::Blob {
+        reason: e.to_string().into(),
     })
 }
 
@@ -160,20 +253,25 @@ const ENTROPY_BYTES: usize = 48;
 fn prepare_event(
     event: NewEvent,
     entropy: &[u8; ENTROPY_BYTES],
+    key: Option<&SealKey>,
     shared: &Shared,
 ) -> Result<PreparedEvent, AppendError> {
     let salt = entropy.first_chunk().copied().unwrap_or_default();
     let id_entropy = entropy.last_chunk().copied().unwrap_or_default();
     let payload = event.payload();
-    let body = if payload.len() <= INLINE_PAYLOAD_BYTES_MAX {
-        Body::Inline(payload.clone())
-    } else {
-        let put = shared.put_blob(payload);
-        Body::File(put.map_err(|e| AppendError::Blob {
-            reason: e.to_string().into(),
-        })?)
-    };
     let commitment = payload_commitment(&salt, payload);
+    let is_small = payload.len() <= INLINE_PAYLOAD_BYTES_MAX;
+    let body = match key {
+        None if is_small => Body::Inline(payload.clone()),
+        None => Body::File(put(payload, shared)?),
+        Some(key) => {
+            let sealed = key.seal_event(&commitment, &salt, payload)?;
+            match is_small {
+                true => Body::Sealed(key.id, sealed),
+                false => Body::SealedFile(key.id, put(&sealed, shared)?),
+            }
+        }
+    };
     Ok(PreparedEvent {
         event,
         salt,

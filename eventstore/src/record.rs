@@ -3,14 +3,17 @@
 //! ```text
 //! version      u8   = 1
 //! storage      u8   0: payload in the record · 1: payload in a blob file · 2: payload redacted
+//!                   3: sealed payload in the record · 4: sealed payload in a blob file
 //! header_bytes u16
 //! header       the encoded header, `header_bytes` long
 //! prev         32   hash of the event before
 //! hash         32   hash of this event
-//! salt         32   of the payload commitment; zero where the payload is redacted
+//! salt         32   of the payload commitment; zero where the payload is redacted or sealed
 //! storage 0:   the payload, as long as the header says
 //! storage 1:   32, plain BLAKE3 of the payload: the name of its blob
 //! storage 2:   nothing
+//! storage 3:   16, the name of the key ‖ salt and payload, sealed
+//! storage 4:   16, the name of the key ‖ 32, plain BLAKE3 of the sealed bytes: the name of their blob
 //! ```
 //!
 //! Integers are big-endian. The record ends where the last field does. This layout can never
@@ -27,6 +30,8 @@ use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::event_hash_of_encoded;
 
 use crate::blobs::BlobDigest;
+use crate::seal::SealId;
+use crate::seal::TAG_BYTES;
 
 /// The version of the layout that this code writes.
 pub(crate) const RECORD_VERSION: u8 = 1;
@@ -40,12 +45,18 @@ const FRAME_BYTES: usize = 1 + 1 + 2 + 32 + 32 + 32;
 /// The largest payload that lies in the record itself; a larger one gets a file of its own.
 pub(crate) const INLINE_PAYLOAD_BYTES_MAX: usize = 63 * 1024;
 
-const _: () =
-    assert!(FRAME_BYTES + HEADER_BYTES_MAX + INLINE_PAYLOAD_BYTES_MAX <= RECORD_BYTES_MAX);
+/// What sealing adds to a record: the name of the key, and the tag. The salt changes its place.
+const SEAL_BYTES: usize = 16 + 32 + TAG_BYTES;
+
+const _: () = assert!(
+    FRAME_BYTES + HEADER_BYTES_MAX + INLINE_PAYLOAD_BYTES_MAX + SEAL_BYTES <= RECORD_BYTES_MAX
+);
 
 const STORAGE_INLINE: u8 = 0;
 const STORAGE_FILE: u8 = 1;
 const STORAGE_REDACTED: u8 = 2;
+const STORAGE_SEALED: u8 = 3;
+const STORAGE_SEALED_FILE: u8 = 4;
 
 /// Where the payload of a record is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +67,10 @@ pub(crate) enum Body {
     File(BlobDigest),
     /// Erased.
     Redacted,
+    /// In the record, sealed with the key of this name.
+    Sealed(SealId, Bytes),
+    /// In a blob file of this name, sealed with the key of that one.
+    SealedFile(SealId, BlobDigest),
 }
 
 /// A record taken apart, its hash checked, its payload not yet.
@@ -90,16 +105,19 @@ pub(crate) fn encode(event: &RecordedEvent, body: &Body) -> Vec<u8> {
 
 /// The same, with the event's header at hand as it is hashed.
 pub(crate) fn encode_with(event: &RecordedEvent, header: &[u8], body: &Body) -> Vec<u8> {
-    let salt = match &event.payload {
-        Payload::Present { salt, .. } => *salt,
-        Payload::Redacted => [0; 32],
+    let salt = match (&event.payload, body) {
+        (Payload::Present { salt, .. }, Body::Inline(_) | Body::File(_)) => *salt,
+        _ => [0; 32],
     };
-    let (storage, rest): (u8, &[u8]) = match body {
-        Body::Inline(payload) => (STORAGE_INLINE, payload),
-        Body::File(digest) => (STORAGE_FILE, digest.as_bytes()),
-        Body::Redacted => (STORAGE_REDACTED, &[]),
+    let (storage, seal, rest): (u8, &[u8], &[u8]) = match body {
+        Body::Inline(payload) => (STORAGE_INLINE, &[], payload),
+        Body::File(digest) => (STORAGE_FILE, &[], digest.as_bytes()),
+        Body::Redacted => (STORAGE_REDACTED, &[], &[]),
+        Body::Sealed(id, sealed) => (STORAGE_SEALED, id.as_bytes(), sealed),
+        Body::SealedFile(id, digest) => (STORAGE_SEALED_FILE, id.as_bytes(), digest.as_bytes()),
     };
-    let mut out = Vec::with_capacity(FRAME_BYTES + header.len() + rest.len());
+    let bytes = FRAME_BYTES + header.len() + seal.len() + rest.len();
+    let mut out = Vec::with_capacity(bytes);
     out.extend_from_slice(&[RECORD_VERSION, storage]);
     // A header is far shorter than 64 KiB by the limits of its names.
     let header_bytes = u16::try_from(header.len()).unwrap_or(u16::MAX);
@@ -108,6 +126,7 @@ pub(crate) fn encode_with(event: &RecordedEvent, header: &[u8], body: &Body) -> 
     out.extend_from_slice(event.prev.as_bytes());
     out.extend_from_slice(event.hash.as_bytes());
     out.extend_from_slice(&salt);
+    out.extend_from_slice(seal);
     out.extend_from_slice(rest);
     out
 }
@@ -137,6 +156,9 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Record, RecordError> {
             rest.try_into().map_err(|_| RecordError::Layout)?,
         )),
         STORAGE_REDACTED if rest.is_empty() && *salt == [0; 32] => Body::Redacted,
+        STORAGE_SEALED | STORAGE_SEALED_FILE if *salt == [0; 32] => {
+            sealed(storage, bytes, rest).ok_or(RecordError::Layout)?
+        }
         _ => return Err(RecordError::Layout),
     };
     Ok(Record {
@@ -148,11 +170,34 @@ pub(crate) fn decode(bytes: &Bytes) -> Result<Record, RecordError> {
     })
 }
 
+fn sealed(storage: u8, record: &Bytes, rest: &[u8]) -> Option<Body> {
+    let (id, rest) = rest.split_first_chunk::<16>()?;
+    let id = SealId::from_bytes(*id);
+    match storage {
+        STORAGE_SEALED => Some(Body::Sealed(id, record.slice_ref(rest))),
+        _ => Some(Body::SealedFile(
+            id,
+            BlobDigest::from_bytes(rest.try_into().ok()?),
+        )),
+    }
+}
+
 /// The blob file that holds the payload of this record, if one does. Nothing is checked.
 pub(crate) fn payload_file(record: &[u8]) -> Option<BlobDigest> {
-    let in_file = record.get(1) == Some(&STORAGE_FILE);
+    let in_file = matches!(record.get(1), Some(&STORAGE_FILE | &STORAGE_SEALED_FILE));
     let digest = record.last_chunk::<32>().filter(|_| in_file)?;
     Some(BlobDigest::from_bytes(*digest))
+}
+
+/// The name of the key that this record is sealed with, if it is. Nothing is checked.
+pub(crate) fn seal_id(record: &[u8]) -> Option<SealId> {
+    let storage = *record.get(1)?;
+    if !matches!(storage, STORAGE_SEALED | STORAGE_SEALED_FILE) {
+        return None;
+    }
+    let header_bytes = u16::from_be_bytes([*record.get(2)?, *record.get(3)?]);
+    let id = record.get(FRAME_BYTES + usize::from(header_bytes)..)?;
+    id.first_chunk().map(|id| SealId::from_bytes(*id))
 }
 
 impl Record {
@@ -271,6 +316,7 @@ mod tests {
                     }
                     Body::File(_) => payload.clone(),
                     Body::Redacted => None,
+                    Body::Sealed(..) | Body::SealedFile(..) => return Err(RecordError::Payload),
                 };
                 record.into_event(payload)
             };
@@ -298,6 +344,7 @@ mod tests {
                 Body::Inline(payload) => (0, [3; 32], payload.to_vec()),
                 Body::File(digest) => (1, [3; 32], digest.as_bytes().to_vec()),
                 Body::Redacted => (2, [0; 32], vec![]),
+                Body::Sealed(..) | Body::SealedFile(..) => unreachable!(),
             };
             let expected: Vec<u8> = [
                 &[1, storage][..],
@@ -310,6 +357,35 @@ mod tests {
             ]
             .concat();
             assert_eq!(encode(&event, &body), expected);
+        }
+    }
+
+    #[test]
+    fn a_sealed_record_has_no_salt_to_read_and_names_its_key() {
+        let event = event("{\"a\":1}");
+        let id = SealId::from_bytes([6; 16]);
+        let digest = BlobDigest::from_bytes([9; 32]);
+        let bodies = [
+            (
+                3,
+                Body::Sealed(id, Bytes::from_static(b"sealed")),
+                b"sealed".to_vec(),
+            ),
+            (4, Body::SealedFile(id, digest), vec![9; 32]),
+        ];
+        for (storage, body, rest) in bodies {
+            let record = encode(&event, &body);
+            assert_eq!(record[1], storage);
+            let tail = [&[0; 32], id.as_bytes().as_slice(), &rest].concat();
+            assert!(record.ends_with(&tail));
+            let read = decode(&Bytes::from(record.clone())).unwrap();
+            assert_eq!(read.body, body);
+            assert_eq!(payload_file(&record), (storage == 4).then_some(digest));
+            let mut salted = record;
+            let place = salted.len() - tail.len();
+            salted[place] = 1;
+            let refused = decode(&Bytes::from(salted)).unwrap_err();
+            assert_eq!(refused, RecordError::Layout);
         }
     }
 

@@ -39,6 +39,8 @@ use crate::keys;
 use crate::prepare::Prepared;
 use crate::record;
 use crate::record::Body;
+use crate::seal::Held;
+use crate::seal::SealId;
 use crate::store::Store;
 use crate::store::StoreError;
 use crate::store::Write;
@@ -122,6 +124,10 @@ struct Erasure {
     events: Vec<Arc<RecordedEvent>>,
     /// Blob files to unlink.
     files: Vec<BlobDigest>,
+    /// The keys that the erased events were sealed with.
+    seals: Vec<SealId>,
+    /// One of them was not sealed.
+    has_open: bool,
 }
 
 impl Committer {
@@ -165,12 +171,19 @@ impl Committer {
             writes: Vec::new(),
             events: Vec::new(),
             files: Vec::new(),
+            seals: Vec::new(),
+            has_open: false,
         };
         for seq in &redaction.seqs {
             self.erase_event(&*store, *seq, &mut erasure)?;
         }
         let named = self.named_since(redaction)?;
-        for digest in redaction.blobs.iter().filter(|it| !named.contains(it)) {
+        let blobs = redaction.blobs.iter().filter(|it| !named.contains(it));
+        let blobs: Vec<BlobDigest> = blobs.copied().collect();
+        self.erase_sealed(&*store, &blobs, &mut erasure)?;
+        // What was sealed has its own blobs: an open one of the same bytes is somebody else's.
+        let is_all_sealed = !erasure.seals.is_empty() && !erasure.has_open;
+        for digest in blobs.iter().filter(|_| !is_all_sealed) {
             let key = keys::blob(digest);
             if store.contains(&key).map_err(failed)? {
                 erasure.writes.push((key.to_vec(), keys::ERASED.to_vec()));
@@ -214,6 +227,39 @@ impl Committer {
         Ok(named)
     }
 
+    /// Erases what is sealed of the blobs, with the keys that the erased events were sealed with.
+    fn erase_sealed(
+        &self,
+        store: &dyn Store,
+        blobs: &[BlobDigest],
+        erasure: &mut Erasure,
+    ) -> Result<(), RedactError> {
+        let Some(seals) = self.shared.blobs.seals() else {
+            return Ok(());
+        };
+        erasure.seals.sort_unstable();
+        erasure.seals.dedup();
+        for id in erasure.seals.clone() {
+            let Some(Held::Alive(key)) = seals.get(id) else {
+                continue;
+            };
+            for digest in blobs {
+                let place = keys::sealed_blob(&key.place(digest)).to_vec();
+                let found = store.get(&place).map_err(|e| ReadError::Store {
+                    reason: e.to_string().into(),
+                })?;
+                let Some(found) = found else { continue };
+                if let Some((&keys::SEALED_FILE, file)) = found.split_first()
+                    && let Ok(file) = file.try_into()
+                {
+                    erasure.files.push(BlobDigest::from_bytes(file));
+                }
+                erasure.writes.push((place, keys::ERASED.to_vec()));
+            }
+        }
+        Ok(())
+    }
+
     fn erase_event(
         &self,
         store: &dyn Store,
@@ -232,8 +278,18 @@ impl Committer {
         let found = store.get(&key).map_err(|e| damaged(e.to_string()))?;
         let found = found.ok_or_else(|| damaged("its record is missing".to_owned()))?;
         let found = record::decode(&found).map_err(|e| damaged(e.to_string()))?;
-        if let Body::File(digest) = &found.body {
-            erasure.files.push(*digest);
+        match &found.body {
+            Body::Inline(_) => erasure.has_open = true,
+            Body::File(digest) => {
+                erasure.has_open = true;
+                erasure.files.push(*digest);
+            }
+            Body::Sealed(id, _) => erasure.seals.push(*id),
+            Body::SealedFile(id, digest) => {
+                erasure.seals.push(*id);
+                erasure.files.push(*digest);
+            }
+            Body::Redacted => {}
         }
         let event = RecordedEvent {
             header: found.header,

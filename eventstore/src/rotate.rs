@@ -114,8 +114,9 @@ impl Committer {
                 stream,
                 expected: ExpectedVersion::Any,
                 events: vec![event],
+                attachments: Vec::new(),
+                sealed_for: None,
             }],
-            attachments: Vec::new(),
         };
         let prepared = prepare::prepare(append, &self.shared);
         let prepared = prepared.map_err(|e| self.harmed(&e.to_string()))?;

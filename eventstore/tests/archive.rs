@@ -54,7 +54,7 @@ async fn settled(ledger: &Ledger) -> ArchiveStatus {
 async fn fill_with_everything(ledger: &Ledger, seed: u8) -> Vec<BlobDigest> {
     fill(ledger, "host", 20).await;
     let mut with_attachments = one("session/a", 1);
-    with_attachments.attachments = vec![bytes(2000, seed), bytes(60_000, seed)];
+    with_attachments.streams[0].attachments = vec![bytes(2000, seed), bytes(60_000, seed)];
     ledger.append(with_attachments).await.unwrap();
     let kind = EventKind::parse("test.large").unwrap();
     let large = NewEvent::new(kind, 1, &json!("x".repeat(200_000))).unwrap();
@@ -370,7 +370,7 @@ fn no_writer_waits_for_an_archive_that_hangs_and_it_catches_up_afterwards() {
         // More than may wait in memory.
         for n in 0..300 {
             let mut large = one("session/a", n);
-            large.attachments = (0..4).map(|at| bytes(65_000 + at, n as u8)).collect();
+            large.streams[0].attachments = (0..4).map(|at| bytes(65_000 + at, n as u8)).collect();
             ledger.append(large).await.unwrap();
         }
         fill(&ledger, "host", 20).await;

@@ -19,7 +19,7 @@ async fn one_conflict_keeps_back_the_whole_append() {
         to("session/a", NoStream, vec![event(1), event(2)]),
         to("session/b", NoStream, vec![event(3)]),
     ]);
-    refused.attachments = vec![bytes(100, 1)];
+    refused.streams[0].attachments = vec![bytes(100, 1)];
     assert!(matches!(
         ledger.append(refused).await,
         Err(AppendError::Conflict { .. })
@@ -69,8 +69,13 @@ async fn an_append_over_several_streams_is_contiguous_and_in_order() {
 async fn attachments_become_durable_with_their_events() {
     let (dir, ledger) = new_ledger();
     let mut with = one("host", 1);
-    with.attachments = vec![bytes(10, 1), bytes(ATTACHMENT_BYTES_MAX, 2), bytes(0, 0)];
-    let attachments = with.attachments.clone();
+    with.streams[0].attachments = vec![
+        bytes(10, 1),
+        bytes(65_537, 2),
+        bytes(65_536, 3),
+        bytes(0, 0),
+    ];
+    let attachments = with.streams[0].attachments.clone();
     ledger.append(with.clone()).await.unwrap();
     drop(ledger);
     let ledger = open(dir.path());

@@ -47,7 +47,7 @@ async fn append_for_ever(ledger: Ledger, writer: u8) {
             ),
             to("host", ExpectedVersion::Any, vec![event(3)]),
         ]);
-        three.attachments = vec![bytes(2000, writer)];
+        three.streams[0].attachments = vec![bytes(2000, writer)];
         let events = ledger.append(three).await.unwrap();
         let mut out = std::io::stdout().lock();
         for event in events {

@@ -85,7 +85,7 @@ fn append_of(n: usize, parts: &[Part], attachments: &Attachments) -> Append {
     let mut append = append(streams.collect());
     append.command_id = CommandId::new(Uuid::from_u128(1 + n as u128));
     append.correlation_id = CorrelationId::new(Uuid::from_u128(77));
-    append.attachments = attachments
+    append.streams[0].attachments = attachments
         .iter()
         .map(|(n, seed)| bytes(*n, *seed))
         .collect();
@@ -104,7 +104,12 @@ async fn play(steps: &[Step], dir: &Path, store: StoreKind) -> Vec<String> {
         match step {
             Step::Append(parts, attachments) => {
                 appends.push(append_of(n, parts, attachments));
-                blobs.extend(appends[appends.len() - 1].attachments.iter().cloned());
+                blobs.extend(
+                    appends[appends.len() - 1].streams[0]
+                        .attachments
+                        .iter()
+                        .cloned(),
+                );
                 told.push(format!(
                     "{:?}",
                     ledger.append(appends[appends.len() - 1].clone()).await

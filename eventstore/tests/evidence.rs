@@ -25,7 +25,7 @@ async fn with_blobs(ledger: &Ledger) -> (BlobDigest, BlobDigest) {
     });
     let event = NewEvent::new(EventKind::parse("exec").unwrap(), 1, &payload).unwrap();
     let mut one = append(vec![to("session/a", ExpectedVersion::Any, vec![event])]);
-    one.attachments = vec![small];
+    one.streams[0].attachments = vec![small];
     ledger.append(one).await.unwrap();
     (small_digest, large_digest)
 }

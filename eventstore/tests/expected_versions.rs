@@ -89,7 +89,7 @@ async fn an_append_out_of_bounds_is_refused_and_writes_nothing() {
     ));
 
     let mut attached = one("host", 1);
-    attached.attachments = vec![bytes(ATTACHMENT_BYTES_MAX + 1, 0)];
+    attached.streams[0].attachments = vec![vec![0; ATTACHMENT_BYTES_MAX + 1].into()];
     let attached = ledger.append(attached).await;
     assert!(matches!(attached, Err(AppendError::TooLarge { .. })));
 

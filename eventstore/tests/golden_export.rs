@@ -57,7 +57,6 @@ fn fixed(n: u128, streams: Vec<StreamAppend>) -> Append {
         correlation_id: CorrelationId::new(Uuid::from_u128(0x0d << 120 | n)),
         actor: Actor::parse("token:Jörg \"dev\"").unwrap(),
         streams,
-        attachments: vec![],
     }
 }
 
@@ -176,7 +175,7 @@ async fn golden_evidence(dir: &std::path::Path) -> [String; 2] {
     let payload = json!({ "blob": BlobDigest::of(&blob).to_string() });
     let with_blob = vec![new_event("exec", 1, payload)];
     let mut third = fixed(3, vec![to("session/0a", Any, with_blob)]);
-    third.attachments = vec![blob];
+    third.streams[0].attachments = vec![blob];
     ledger.append(third).await.unwrap();
     let rotation = KeyRotation {
         command_id: CommandId::new(Uuid::from_u128(0x0c << 120 | 4)),

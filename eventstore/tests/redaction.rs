@@ -35,7 +35,7 @@ async fn with_secrets(ledger: &Ledger) -> [BlobDigest; 2] {
     let small = Bytes::from(format!("small {SECRET}"));
     let large = Bytes::from(format!("{}{SECRET}", "y".repeat(100_000)));
     let mut inline = append(vec![to("a", ExpectedVersion::Any, vec![secret_event(0)])]);
-    inline.attachments = vec![small.clone(), Bytes::from_static(b"stays")];
+    inline.streams[0].attachments = vec![small.clone(), Bytes::from_static(b"stays")];
     ledger.append(inline).await.unwrap();
     let in_file = append(vec![to(
         "a",
@@ -234,7 +234,7 @@ async fn what_was_erased_can_be_stored_again_by_someone_who_means_it() {
         ExpectedVersion::Any,
         vec![secret_event(80_000)],
     )]);
-    again.attachments = vec![small.clone()];
+    again.streams[0].attachments = vec![small.clone()];
     ledger.append(again).await.unwrap();
     ledger.close().await;
     drop(ledger);
@@ -337,4 +337,55 @@ async fn a_file_that_holds_the_payload_of_another_event_stays() {
     assert_eq!(all(&ledger)[6].payload_bytes(), Some(payload.as_ref()));
     ledger.redact(redaction(&[7], &[])).await.unwrap();
     assert_eq!(ledger.blob(&file).unwrap(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_erasure_that_races_an_append_of_the_same_large_bytes_never_takes_them_from_it() {
+    let (dir, ledger) = new_ledger();
+    for round in 0..40_u64 {
+        let large = Bytes::from(format!("{round}{}{SECRET}", "z".repeat(90_000)));
+        let digest = BlobDigest::of(&large);
+        let named = |n: u64| {
+            let payload = json!({ "n": n, "blob": digest.to_string() });
+            let event = NewEvent::new(EventKind::parse("test.said").unwrap(), 1, &payload);
+            let mut append = append(vec![to("a", ExpectedVersion::Any, vec![event.unwrap()])]);
+            append.streams[0].attachments = vec![large.clone()];
+            append
+        };
+        let first = ledger.append(named(1)).await.unwrap()[0].seq();
+        let erasing = Redaction {
+            seqs: vec![first],
+            blobs: vec![digest],
+            looked_until: ledger.head().position,
+            append: one("ledger", round),
+        };
+        let (other, eraser) = (ledger.clone(), ledger.clone());
+        let second = named(2);
+        let appended = tokio::spawn(async move { other.append(second).await });
+        let erased = tokio::spawn(async move { eraser.redact(erasing).await });
+        appended.await.unwrap().unwrap();
+        erased.await.unwrap().unwrap();
+        assert_eq!(ledger.blob(&digest).unwrap(), Some(large), "round {round}");
+        // And when the other one goes as well, so do the bytes.
+        let events = all(&ledger);
+        let second = events
+            .iter()
+            .rev()
+            .find(|it| it.header.kind.as_str() == "test.said");
+        let erasing = Redaction {
+            seqs: vec![second.unwrap().seq()],
+            blobs: vec![digest],
+            looked_until: ledger.head().position,
+            append: one("ledger", round),
+        };
+        ledger.redact(erasing).await.unwrap();
+        assert_eq!(ledger.blob(&digest).unwrap(), None, "round {round}");
+    }
+    ledger.close().await;
+    drop(ledger);
+    drop(open(dir.path()));
+    assert_eq!(
+        files_with_secret(&dir.path().join("blobs")),
+        Vec::<String>::new()
+    );
 }

@@ -55,6 +55,12 @@ impl Idempotency {
             .map(|(stream, key)| (stream.as_str(), key))
     }
 
+    /// Keys whose answers are kept, by the name of their stream.
+    pub fn answered(&self) -> impl Iterator<Item = (&str, &KeyState)> {
+        let kept = self.keys.iter().filter(|(_, key)| key.answer.is_some());
+        kept.map(|(stream, key)| (stream.as_str(), key))
+    }
+
     /// Folds one event in. Events of other streams change nothing.
     pub fn apply(&mut self, envelope: &Envelope) {
         let stream = envelope.stream.as_str();

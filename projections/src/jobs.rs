@@ -160,7 +160,8 @@ impl Jobs {
                 }
                 self.drop_if_empty(session);
             }
-            Event::SessionDeleted(_) | Event::SessionCleanedUp(_) => {
+            // The last is what is left where the others are erased.
+            Event::SessionDeleted(_) | Event::SessionCleanedUp(_) | Event::SessionErased(_) => {
                 self.by_session.remove(&session);
             }
             _ => {}

@@ -18,18 +18,27 @@ use crate::event::exec::is_zero;
 use crate::event::fork::Origin;
 use crate::event::is_intent;
 use crate::event::jobs::JobStarted;
+use crate::event::ledger::SessionErased;
 use crate::event::ledger::SessionRedacted;
 use crate::event::session::Capabilities;
 use crate::event::session::PolicyRecord;
 use crate::event::session::Recording;
 use crate::event::session::RuntimeRecord;
 use crate::event::session::SessionCreateStarted;
+use crate::event::session::WorkspaceMode;
 use crate::event::session::WorkspaceRecord;
 use crate::ids::SandboxId;
 use crate::ids::SessionId;
 use crate::operations::Operation;
 use crate::operations::OperationKind;
 use crate::rewind::Rewind;
+
+/// What stands for the agent's label once all that a session said is erased.
+const ERASED_LABEL: &str = "(erased)";
+
+/// The kinds of the events that give a session its place, which are known even when they are erased. A
+/// fork begins with its creation, because its intent is its parent's.
+const ASKED_FOR: [&str; 2] = ["session.create.started", "session.create"];
 
 /// All sessions, in the order in which they were asked for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -105,6 +114,9 @@ pub struct Session {
     /// What it can go back to.
     #[serde(default, skip_serializing_if = "Rewind::is_untouched")]
     pub rewind: Rewind,
+    /// All that it said is erased, and this is what is left.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub erased: bool,
 }
 
 /// Where a session is in its life.
@@ -206,6 +218,50 @@ impl Session {
             children: Vec::new(),
             checkpoints: Checkpoints::default(),
             rewind: Rewind::default(),
+            erased: false,
+        }
+    }
+
+    /// What is left of a session when all that it said is erased: the same whether or not a fold ever
+    /// saw what that was.
+    fn remains(id: SessionId, envelope: &Envelope, erased: &SessionErased) -> Self {
+        Self {
+            id,
+            version: envelope.version,
+            agent: ERASED_LABEL.to_owned(),
+            tenant: erased.tenant.clone(),
+            status: erased.status,
+            status_reason: None,
+            revision: erased.revision,
+            created_at: erased.created_at,
+            expires_at: None,
+            sandbox_id: erased.sandbox_id,
+            backend: erased.backend.clone(),
+            workspace: WorkspaceRecord {
+                path: String::new(),
+                mode: WorkspaceMode::Clone,
+                git: None,
+            },
+            workspace_note: None,
+            runtime: RuntimeRecord::default(),
+            policy: PolicyRecord::default(),
+            record: Recording::default(),
+            capabilities: Capabilities::default(),
+            usage: Usage {
+                execs: erased.execs,
+                exec_ms: erased.exec_ms,
+                jobs: erased.jobs,
+            },
+            in_flight: Vec::new(),
+            cleaned_up: true,
+            interrupted_op: None,
+            interrupted_resolution: None,
+            hostname: None,
+            origin: None,
+            children: Vec::new(),
+            checkpoints: Checkpoints::default(),
+            rewind: Rewind::default(),
+            erased: true,
         }
     }
 
@@ -391,16 +447,26 @@ impl Sessions {
         let Some(id) = SessionId::of_stream(&envelope.stream) else {
             return;
         };
-        let asked = match &envelope.event {
-            Event::SessionCreateStarted(asked) => Some(asked),
-            Event::SessionCreated(created) => created.forked.as_ref().map(|forked| &forked.asked),
-            _ => None,
-        };
-        if let Some(asked) = asked
-            && !self.by_id.contains_key(&id)
-        {
+        // An erased session keeps its place, so that what is left of it comes up there.
+        if envelope.version == StreamVersion::FIRST && ASKED_FOR.contains(&envelope.kind.as_str()) {
             self.order.push(id);
-            self.by_id.insert(id, Session::new(id, envelope, asked));
+        }
+        match &envelope.event {
+            Event::SessionCreateStarted(asked) if !self.by_id.contains_key(&id) => {
+                self.by_id.insert(id, Session::new(id, envelope, asked));
+            }
+            Event::SessionErased(erased) => {
+                let remains = Session::remains(id, envelope, erased);
+                self.by_id.insert(id, remains);
+                return;
+            }
+            Event::SessionCreated(created) if !self.by_id.contains_key(&id) => {
+                if let Some(forked) = &created.forked {
+                    let session = Session::new(id, envelope, &forked.asked);
+                    self.by_id.insert(id, session);
+                }
+            }
+            _ => {}
         }
         if let Some(session) = self.by_id.get_mut(&id) {
             session.apply(envelope);

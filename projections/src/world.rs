@@ -13,6 +13,7 @@ use crate::envelope::Envelope;
 use crate::holds::Holds;
 use crate::idempotency::Idempotency;
 use crate::jobs::Jobs;
+use crate::retention::Retention;
 use crate::sessions::Sessions;
 use crate::tokens::Tokens;
 use crate::uploads::Uploads;
@@ -41,6 +42,9 @@ pub struct World {
     /// Uploads. Left out where there are none, so that older states keep their digests.
     #[serde(default, skip_serializing_if = "Uploads::is_empty")]
     pub uploads: Uploads,
+    /// The retention that is under way.
+    #[serde(default, skip_serializing_if = "Retention::is_idle")]
+    pub retention: Retention,
 }
 
 /// A digest of a [`World`]: equal exactly when the states are.
@@ -62,6 +66,7 @@ impl World {
         self.tokens.apply(&envelope);
         self.approvals.apply(&envelope);
         self.uploads.apply(&envelope);
+        self.retention.apply(&envelope);
         self.position = envelope.seq.position();
         Ok(())
     }

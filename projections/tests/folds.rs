@@ -327,6 +327,7 @@ fn a_key_is_answered_once_and_free_again_when_its_request_failed() {
         status: 201,
         content_type: "application/json".into(),
         body: "bb".into(),
+        session: None,
     };
     let stream = "idempotency/00";
     let claimed = Story::default().on(stream, claim());
@@ -365,6 +366,7 @@ fn a_fold_that_never_saw_what_was_erased_agrees_with_one_that_did() {
         status: 200,
         content_type: "application/json".into(),
         body: "bb".into(),
+        session: None,
     };
     let claim = IdempotencyClaimed {
         body_blake3: "aa".into(),

@@ -7,6 +7,8 @@ use std::sync::PoisonError;
 
 use fluxvm_eventstore::Ledger;
 use fluxvm_eventstore::LedgerOptions;
+use fluxvm_eventstore::NewStreams;
+use fluxvm_eventstore::SealOptions;
 use fluxvm_projections::World;
 use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::Report;
@@ -63,6 +65,10 @@ pub fn open_offline(state: &Path) -> Vec<Arc<RecordedEvent>> {
         cache_bytes: CACHE_BYTES,
         archive: None,
         snapshots: None,
+        seal: Some(SealOptions {
+            keys_dir: state.join("secrets/seals"),
+            new_streams: NewStreams::Open,
+        }),
     };
     let seen: Arc<Mutex<Vec<Arc<RecordedEvent>>>> = Arc::default();
     let into = Arc::clone(&seen);

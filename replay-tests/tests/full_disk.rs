@@ -1,10 +1,11 @@
-//! A disk without room: what cannot be recorded is refused, the daemon ends rather than go on
-//! without its ledger, and nothing that it ever answered is lost.
+//! A disk without room: new work is refused while there is still room to record what runs, whoever
+//! fills the disk is ended, and nothing that was ever answered is lost.
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
+use std::thread;
 
 use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::SESSIONS;
@@ -53,69 +54,89 @@ fn fill(file: &Path) {
 }
 
 #[test]
-fn a_full_disk_is_a_typed_refusal_and_then_an_end_and_loses_nothing_that_was_acknowledged() {
+fn a_full_disk_is_a_typed_refusal_and_no_end_and_loses_nothing_that_was_acknowledged() {
     if !is_root_or_says_so("mount a small file system") {
         return;
     }
     let state = State::new();
-    let _disk = SmallDisk::mounted(&state.root(), 96);
+    let _disk = SmallDisk::mounted(&state.root(), 160);
     let daemon = Daemon::start(&state);
     let api = daemon.api();
     let id = api.create();
-    let mut acknowledged = vec![api.exec(&id, "echo before").seq];
+    assert_eq!(api.exec(&id, "mkfifo go").exit_code, 0);
+    let acknowledged = api.exec(&id, "echo before").seq;
+    let ballast = state.root().join("ballast");
+    eventually("there is ballast", || ballast.exists().then_some(()));
+    let mut stream = api.stream(&id, "", None);
+    let running = thread::spawn({
+        let (api, id) = (api.clone(), id.clone());
+        move || api.exec(&id, "echo began; read word <go; echo $word")
+    });
+    stream.until("exec.started");
     let filler = state.root().join("filler");
     fill(&filler);
-    // What is written goes into the ledger whole: it needs room that there is not.
-    let big = format!(": {}", "x".repeat(60_000));
-    let refused = loop {
-        match api.try_send(
-            "POST",
-            &format!("{SESSIONS}/{id}/exec"),
-            &[],
-            json!({"command": big}).to_string().as_bytes(),
-        ) {
-            Ok(answer) if answer.status == 200 => {
-                acknowledged.push(answer.json()["seq"].as_u64().expect("seq"));
-            }
-            Ok(answer) => break Some(answer),
-            Err(_) => break None,
-        }
-        assert!(acknowledged.len() < 10_000, "the disk never fills");
-    };
-    let refused = refused.expect("an answer before the end");
-    let code = refused.error(503);
-    assert!(
-        ["ledger_unavailable", "content_unavailable"].contains(&code.as_str()),
-        "{code}"
-    );
-    let ended = daemon.ended();
-    assert!(
-        ended.code.is_some_and(|code| code != 0),
-        "{ended:?}: {}",
-        state.last_words()
-    );
+    let new = api.try_exec(&id, &json!({"command": "echo more"}));
+    assert_eq!(new.error(507), "insufficient_storage");
+    let new = api.post(SESSIONS, &json!({"agent": "a"}));
+    assert_eq!(new.error(507), "insufficient_storage");
+    eventually("the ballast is given up", || {
+        (!ballast.exists()).then_some(())
+    });
+    // What runs comes to its end, and that is recorded. Who feeds it is on the host: nobody may
+    // run a new command now.
+    let fifo = format!("/proc/{}/root/workspace/go", daemon.guest_pid(&id));
+    fs::write(fifo, "on\n").expect("the command reads");
+    let answer = running.join().expect("an answer");
+    assert_eq!(answer.text(), "began\non\n");
 
     fs::remove_file(&filler).expect("room again");
-    let daemon = Daemon::start(&state);
-    let api = daemon.api();
-    let known: Vec<u64> = api
-        .events(&id)
-        .iter()
-        .map(|event| event["seq"].as_u64().expect("seq"))
-        .collect();
-    let lost: Vec<&u64> = acknowledged
-        .iter()
-        .filter(|seq| !known.contains(seq))
-        .collect();
-    assert!(lost.is_empty(), "acknowledged and lost: {lost:?}");
     assert_eq!(
         api.exec(&id, "echo after").text(),
         "after\n",
-        "the session lives on"
+        "nothing was restarted"
     );
-    eventually("nothing is left open", || {
-        (api.session(&id)["in_flight"] == json!([])).then_some(())
-    });
+    let events = api.events(&id);
+    for seq in [acknowledged, answer.seq] {
+        assert!(events.iter().any(|event| event["seq"] == seq), "{seq}");
+    }
+    eventually("there is ballast again", || ballast.exists().then_some(()));
     drop(daemon);
-    assert!(open_offline(&state.root()).len() > known.len());
+    assert!(open_offline(&state.root()).len() > events.len());
+}
+
+#[test]
+fn a_session_that_fills_the_disk_loses_its_sandbox_and_nobody_else_does() {
+    if !is_root_or_says_so("mount a small file system") {
+        return;
+    }
+    let state = State::new();
+    let _disk = SmallDisk::mounted(&state.root(), 256);
+    let daemon = Daemon::start(&state);
+    let api = daemon.api();
+    let (good, bad) = (api.create(), api.create());
+    let mut stream = api.stream(&bad, "", None);
+    // As fast as an ordinary download, into many files.
+    let line = "i=0; while :; do i=$((i+1)); head -c 262144 /dev/zero >f$i; sleep 0.01; done";
+    let running = thread::spawn({
+        let (api, id) = (api.clone(), bad.clone());
+        move || api.try_exec(&id, &json!({"command": line, "timeout_seconds": 120}))
+    });
+    stream.until("sandbox.gone");
+    let answer = running.join().expect("an answer");
+    assert_eq!(answer.error(409), "sandbox_gone");
+    let record = api.session(&bad);
+    assert_eq!(record["status"], "gone", "{record}");
+    assert!(
+        record["status_reason"]
+            .as_str()
+            .is_some_and(|why| why.contains("disk")),
+        "{record}"
+    );
+    eventually("its room is given back", || {
+        let answer = api.try_exec(&good, &json!({"command": "echo on"}));
+        (answer.status == 200).then_some(())
+    });
+    assert_eq!(api.session(&good)["status"], "running");
+    drop(daemon);
+    assert!(!open_offline(&state.root()).is_empty());
 }

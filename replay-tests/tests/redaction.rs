@@ -270,3 +270,35 @@ fn checkpoints_are_pushed_to_the_folder_that_the_config_names_and_the_archive_is
         "the end of the ledger is held elsewhere"
     );
 }
+
+#[test]
+fn a_crash_around_a_redaction_leaves_all_of_it_or_nothing_and_it_can_be_asked_again() {
+    for (point, is_erased) in [("redact.decided", false), ("redact.done", true)] {
+        let state = State::new();
+        let daemon = Start::crashing_at(&state, point).ready();
+        let session = daemon.api().create();
+        let line = format!("echo {SECRET}; for i in $(seq 9000); do echo {SECRET} >&2; done");
+        let _ = daemon.api().exec(&session, &line);
+        let seq = daemon.api().only_event(&session, "exec")["seq"].clone();
+        let body = json!({"seq": seq, "reason": "r"}).to_string();
+        let api = daemon.api();
+        let asked = api.try_send("POST", "/v1/ledger/redact", &[], body.as_bytes());
+        assert!(asked.is_err(), "{point}");
+        assert_eq!(daemon.ended().signal, Some(6), "{point}");
+        let daemon = Daemon::start(&state);
+        let events = format!("{:?}", daemon.api().events(&session));
+        assert_eq!(!events.contains(SECRET), is_erased, "{point}");
+        let _ = redact(&daemon, &seq).expect(200);
+        assert_eq!(
+            verified(&daemon.api().export_ledger()).redacted,
+            2,
+            "{point}"
+        );
+        assert_eq!(daemon.terminate().code, Some(0));
+        let _daemon = Daemon::start(&state);
+        for place in ["ledger", "blobs"] {
+            let found = files_with_secret(&state.root().join(place));
+            assert_eq!(found, Vec::<String>::new(), "{point}");
+        }
+    }
+}

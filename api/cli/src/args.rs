@@ -362,6 +362,9 @@ pub(crate) struct ExportArgs {
     /// Bring the stored content along that the events name
     #[arg(long)]
     pub(crate) with_content: bool,
+    /// Compress it with zstd; `ledger verify` reads both
+    #[arg(long)]
+    pub(crate) compress: bool,
 }
 
 /// `agent rm`.
@@ -398,6 +401,12 @@ pub(crate) enum Ledger {
     Doctor,
     /// Erase what a command said and wrote; its hashes stay
     Redact(ledger::RedactArgs),
+    /// Destroy the key of a sealed session that ended: it is erased in every copy of the ledger
+    Shred(ledger::ShredArgs),
+    /// Erase what ended sessions said before a signed checkpoint; hashes and proofs stay
+    Truncate(ledger::TruncateArgs),
+    /// Make a ledger again out of its archive, while no daemon runs
+    Rebuild(ledger::RebuildArgs),
     /// Forbid erasing anything of a session, or anything at all
     Hold(ledger::HoldArgs),
     /// List the holds in force

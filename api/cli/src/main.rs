@@ -8,6 +8,7 @@
 mod args;
 mod client;
 mod commands;
+mod compress;
 mod discover;
 mod duration;
 mod error;

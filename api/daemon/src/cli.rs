@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::Args;
 use clap::Parser;
+use clap::Subcommand;
 use clap::ValueHint;
 
 use crate::config::ListenAddress;
@@ -46,6 +48,9 @@ pub(crate) struct Cli {
     /// The program that builds a sandbox's namespaces [default: beside this program]
     #[arg(long, value_name = "PATH", env = "FLUXVM_LAUNCHER", value_hint = ValueHint::FilePath)]
     pub(crate) launcher: Option<PathBuf>,
+    /// What to do instead of serving
+    #[command(subcommand)]
+    pub(crate) task: Option<Task>,
     /// How to log to stderr: text or json, and off, error, warn, info, debug or trace
     #[arg(
         long,
@@ -54,6 +59,27 @@ pub(crate) struct Cli {
         default_value = "text/info"
     )]
     pub(crate) log: LogChoice,
+}
+
+/// What else the program can do.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Task {
+    /// Make the ledger again out of its archive, in a state folder that has none
+    Rebuild(RebuildArgs),
+}
+
+/// `rebuild`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RebuildArgs {
+    /// The archive
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) from: PathBuf,
+    /// The state folder that the ledger is made in [default: as for serving]
+    #[arg(long, value_name = "DIR", env = "FLUXVM_STATE_DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Say what was found as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `--log`.

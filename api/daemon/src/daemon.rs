@@ -17,6 +17,9 @@ use fluxvm_commands::SystemClock;
 use fluxvm_eventstore::ArchiveFailure;
 use fluxvm_eventstore::ArchiveOptions;
 use fluxvm_eventstore::LedgerOptions;
+use fluxvm_eventstore::NewStreams;
+use fluxvm_eventstore::RebuildError;
+use fluxvm_eventstore::SealOptions;
 use fluxvm_eventstore::SnapshotOptions;
 use fluxvm_vmm::ProbeError;
 use fluxvm_vmm::Procbox;
@@ -41,6 +44,7 @@ use crate::routes;
 use crate::serve;
 use crate::settings::Settings;
 use crate::settings::SettingsError;
+use crate::space::StateSpace;
 use crate::state::Reach;
 use crate::state::StateDir;
 use crate::state::StateError;
@@ -70,6 +74,8 @@ pub(crate) enum DaemonError {
     Probe(#[from] ProbeError),
     #[error("{0}")]
     Engine(#[from] StartError),
+    #[error("{0}")]
+    Rebuild(#[from] RebuildError),
     #[error("the ledger failed: {0}")]
     Ledger(String),
     #[error("{what}: {source}")]
@@ -216,7 +222,21 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         what: "looking at what this machine can do",
         source: std::io::Error::other(error),
     })??;
-    let ledger = LedgerOptions {
+    let options = EngineOptions {
+        ledger: ledger_options(settings, state),
+        backend: Arc::new(backend),
+        clock: Arc::new(SystemClock),
+        jobs_dir: root.join("jobs"),
+        uploads_dir: root.join("uploads"),
+        space: Arc::new(StateSpace::new(state.root())),
+    };
+    Ok(Engine::start(options).await?)
+}
+
+/// Where the ledger of a state folder lies, and what it may use.
+pub(crate) fn ledger_options(settings: &Settings, state: &StateDir) -> LedgerOptions {
+    let root = state.root();
+    LedgerOptions {
         dir: root.join("ledger"),
         blobs_dir: root.join("blobs"),
         signing_key_file: state.secrets_dir().join("ledger-signing-key"),
@@ -224,15 +244,19 @@ async fn start_engine(settings: &Settings, state: &StateDir) -> Result<Engine, D
         cache_bytes: LEDGER_CACHE_BYTES,
         archive: archive(&settings.ledger),
         snapshots: snapshots(&settings.ledger),
-    };
-    let options = EngineOptions {
-        ledger,
-        uploads_dir: root.join("uploads"),
-        backend: Arc::new(backend),
-        clock: Arc::new(SystemClock),
-        jobs_dir: root.join("jobs"),
-    };
-    Ok(Engine::start(options).await?)
+        seal: Some(seal(&settings.ledger, state)),
+    }
+}
+
+/// Where the keys of sealed sessions lie. What is sealed stays so when new sessions no longer are.
+fn seal(config: &LedgerConfig, state: &StateDir) -> SealOptions {
+    SealOptions {
+        keys_dir: state.secrets_dir().join("seals"),
+        new_streams: match config.seal {
+            true => NewStreams::Sealed,
+            false => NewStreams::Open,
+        },
+    }
 }
 
 fn archive(config: &LedgerConfig) -> Option<ArchiveOptions> {

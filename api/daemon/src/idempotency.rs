@@ -15,6 +15,7 @@ use fluxvm_commands::Caller;
 use fluxvm_commands::ClaimedKey;
 use fluxvm_commands::Done;
 use fluxvm_commands::Engine;
+use fluxvm_commands::KeyAnswer;
 use fluxvm_commands::KeyClaim;
 use fluxvm_projections::SessionId;
 use serde::Serialize;
@@ -85,10 +86,26 @@ fn is_valid(key: &HeaderValue) -> bool {
 pub(crate) enum Reply {
     /// A session that was made, as JSON.
     Created(SessionId, Bytes),
-    /// A command's outcome.
-    Exec(Box<ExecBody>),
-    /// What else was done, as JSON, with the session's revision since.
-    Json(Success, Bytes, Option<u64>),
+    /// A command's outcome, and its session.
+    Exec(SessionId, Box<ExecBody>),
+    /// What else was done to a session, as JSON.
+    Json(Changed),
+}
+
+/// Something done to a session.
+pub(crate) struct Changed {
+    success: Success,
+    session: SessionId,
+    body: Bytes,
+    /// The session's revision since, where the answer tells it.
+    revision: Option<u64>,
+}
+
+/// A success with the bytes that every retry gets.
+struct Kept {
+    success: Success,
+    session: SessionId,
+    body: Bytes,
 }
 
 impl Reply {
@@ -99,35 +116,45 @@ impl Reply {
                 let body = session_view::to_json(&session);
                 Ok(Self::Created(session.id, body))
             }
-            Done::Started(job) => Self::json(Success::Created, &job_view::view(&job), None),
-            Done::Ran(answer) => Ok(Self::Exec(Box::new(ExecBody::of(*answer)))),
-            Done::Checkpointed(answer) => {
+            Done::Started(id, job) => Self::json(Success::Created, id, &job_view::view(&job), None),
+            Done::Ran(id, answer) => Ok(Self::Exec(id, Box::new(ExecBody::of(*answer)))),
+            Done::Checkpointed(id, answer) => {
                 let view = time_travel_view::checkpointed(&answer);
-                Self::json(Success::Created, &view, None)
+                Self::json(Success::Created, id, &view, None)
             }
-            Done::Restored(answer) => {
-                Self::json(Success::Done, &time_travel_view::restored(&answer), None)
+            Done::Restored(id, answer) => {
+                let view = time_travel_view::restored(&answer);
+                Self::json(Success::Done, id, &view, None)
             }
-            Done::Forked(answer) => {
-                Self::json(Success::Created, &time_travel_view::forked(&answer), None)
+            Done::Forked(id, answer) => {
+                let view = time_travel_view::forked(&answer);
+                Self::json(Success::Created, id, &view, None)
             }
-            Done::Branched(answer) => {
-                Self::json(Success::Done, &time_travel_view::forked(&answer), None)
+            Done::Branched(id, answer) => {
+                let view = time_travel_view::forked(&answer);
+                Self::json(Success::Done, id, &view, None)
             }
             Done::Moved(answer) => {
-                Self::json(Success::Done, &time_travel_view::moved(&answer), None)
+                let view = time_travel_view::moved(&answer);
+                Self::json(Success::Done, answer.session.id, &view, None)
             }
         }
     }
 
-    /// Something done, as JSON, with the session's revision since.
+    /// Something done to a session, as JSON, with the session's revision since.
     pub(crate) fn json(
         success: Success,
+        session: SessionId,
         value: &impl Serialize,
         revision: Option<u64>,
     ) -> Result<Self, ApiError> {
         let body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
-        Ok(Self::Json(success, body.into(), revision))
+        Ok(Self::Json(Changed {
+            success,
+            session,
+            body: body.into(),
+            revision,
+        }))
     }
 
     fn into_response(self) -> Response {
@@ -135,10 +162,10 @@ impl Reply {
             Self::Created(id, body) => {
                 status::located(status::answer(Success::Created, JSON, body.into()), id)
             }
-            Self::Exec(body) => status::answer(Success::Done, JSON, body.into_body()),
-            Self::Json(success, body, revision) => {
-                let answer = status::answer(success, JSON, body.into());
-                match revision {
+            Self::Exec(_, body) => status::answer(Success::Done, JSON, body.into_body()),
+            Self::Json(changed) => {
+                let answer = status::answer(changed.success, JSON, changed.body.into());
+                match changed.revision {
                     Some(revision) => status::at_revision(answer, revision),
                     None => answer,
                 }
@@ -149,23 +176,27 @@ impl Reply {
     /// The bytes that every retry gets. An outcome that is too large to be kept is shortened, for the
     /// first caller too: to refuse it would hide that the command ran, and to not keep it would let a
     /// retry run it again. What was cut is in the ledger.
-    fn into_kept(self) -> Result<(Success, Bytes), ApiError> {
+    fn into_kept(self) -> Result<Kept, ApiError> {
         let fits = |body: &Bytes| body.len() <= IDEMPOTENCY_ANSWER_BYTES_MAX;
-        let (success, body) = match self {
-            Self::Created(_, body) => (Success::Created, body),
-            Self::Json(success, body, _) => (success, body),
-            Self::Exec(outcome) => {
+        let (success, session, body) = match self {
+            Self::Created(id, body) => (Success::Created, id, body),
+            Self::Json(changed) => (changed.success, changed.session, changed.body),
+            Self::Exec(id, outcome) => {
                 let whole = outcome.to_bytes();
                 let body = if fits(&whole) {
                     whole
                 } else {
                     outcome.shortened().to_bytes()
                 };
-                (Success::Done, body)
+                (Success::Done, id, body)
             }
         };
         if fits(&body) {
-            Ok((success, body))
+            Ok(Kept {
+                success,
+                session,
+                body,
+            })
         } else {
             Err(ApiError::answer_too_large(IDEMPOTENCY_ANSWER_BYTES_MAX))
         }
@@ -216,8 +247,9 @@ pub(crate) async fn once(
             return Ok(status::replayed(status, &content_type, body));
         }
         KeyClaim::Done(claimed, done) => {
-            let (success, body) = Reply::of(done)?.into_kept()?;
-            keep(engine, caller, claimed, success, body.clone()).await?;
+            let kept = Reply::of(done)?.into_kept()?;
+            let (success, body) = (kept.success, kept.body.clone());
+            keep(engine, caller, claimed, kept).await?;
             return Ok(status::replayed(success.as_u16(), JSON, body));
         }
     };
@@ -227,7 +259,7 @@ pub(crate) async fn once(
         Err(ApiError::internal())
     });
     match outcome.and_then(Reply::into_kept) {
-        Ok((success, body)) => keep(engine, caller, claimed, success, body).await,
+        Ok(kept) => keep(engine, caller, claimed, kept).await,
         Err(error) => {
             if let Err(error) = engine.release_key(caller, claimed).await {
                 tracing::error!(%error, "an Idempotency-Key was not released");
@@ -242,13 +274,16 @@ async fn keep(
     engine: &Engine,
     caller: &Caller,
     key: ClaimedKey,
-    success: Success,
-    body: Bytes,
+    kept: Kept,
 ) -> Result<Response, ApiError> {
-    engine
-        .answer_key(caller, key, success.as_u16(), JSON, body.clone())
-        .await?;
-    Ok(status::answer(success, JSON, Body::from(body)))
+    let answer = KeyAnswer {
+        status: kept.success.as_u16(),
+        content_type: JSON.to_owned(),
+        body: kept.body.clone(),
+        session: Some(kept.session),
+    };
+    engine.answer_key(caller, key, answer).await?;
+    Ok(status::answer(kept.success, JSON, Body::from(kept.body)))
 }
 
 #[cfg(test)]

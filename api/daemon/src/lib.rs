@@ -28,11 +28,13 @@ mod metrics;
 mod query;
 mod rate;
 mod ready;
+mod rebuild;
 mod routes;
 mod scope;
 mod serve;
 mod session_view;
 mod settings;
+mod space;
 mod state;
 mod status;
 mod time_travel_view;
@@ -45,6 +47,7 @@ use clap::Parser;
 use nix::sys::resource::Resource;
 
 use crate::cli::Cli;
+use crate::cli::Task;
 use crate::daemon::DaemonError;
 use crate::settings::Settings;
 use crate::settings::Surroundings;
@@ -93,6 +96,9 @@ fn start(cli: &Cli) -> Result<(), DaemonError> {
         .transpose()?
         .unwrap_or_default();
     let settings = Settings::resolve(cli, config, &Surroundings::of_this_process())?;
+    if let Some(Task::Rebuild(args)) = &cli.task {
+        return rebuild::run(&settings, args);
+    }
     let system = |what| move |source| DaemonError::System { what, source };
     // Sandboxes outlive the process that launched them; this makes us the one who hears of their end.
     fluxvm_vmm::become_subreaper().map_err(system("becoming the parent of sandboxes"))?;

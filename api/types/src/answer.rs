@@ -192,6 +192,32 @@ pub struct RedactionView {
     pub reason: String,
 }
 
+/// The answer of `POST /v1/ledger/shred`.
+#[derive(Clone, Debug, Serialize)]
+pub struct ShredView {
+    /// The event that records it.
+    pub seq: u64,
+    /// The session whose key was destroyed.
+    pub session: Uuid,
+    /// The reason that is recorded.
+    pub reason: String,
+}
+
+/// The answer of `POST /v1/ledger/retention`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RetentionView {
+    /// The event that records that it is done.
+    pub seq: u64,
+    /// The size of the checkpoint that all of it lies before.
+    pub before: u64,
+    /// How many sessions were erased.
+    pub sessions: u64,
+    /// How many events.
+    pub events: u64,
+    /// How many more sessions could be: ask again.
+    pub left: u64,
+}
+
 /// A hold in force.
 #[derive(Clone, Debug, Serialize)]
 pub struct HoldView {

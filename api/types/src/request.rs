@@ -175,6 +175,26 @@ pub struct RedactRequest {
     pub reason: String,
 }
 
+/// `POST /v1/ledger/shred`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShredRequest {
+    /// The session.
+    pub session: Uuid,
+    /// Why.
+    pub reason: String,
+}
+
+/// `POST /v1/ledger/retention`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionRequest {
+    /// The size of a signed checkpoint.
+    pub before: u64,
+    /// Why.
+    pub reason: String,
+}
+
 /// `POST /v1/ledger/holds`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

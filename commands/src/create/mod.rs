@@ -34,6 +34,7 @@ pub(crate) async fn create(
     caller: &Caller,
     request: CreateSession,
 ) -> Result<Session, CommandError> {
+    inner.check_room()?;
     let started_at = Instant::now();
     let engine = inner.backend.capabilities();
     let context = decide::Context {

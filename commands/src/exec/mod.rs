@@ -85,6 +85,7 @@ pub(crate) async fn exec(
     stdin: Option<StdinSource>,
 ) -> Result<ExecAnswer, CommandError> {
     let command = decide::check(&request, stdin.is_some())?;
+    inner.check_room()?;
     inner.expire_if_due(caller, id).await?;
     let exec_id = ExecId(Uuid::new_v4());
     let asked = Asked {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use agentd_protocol::ExitEvent;
 use agentd_protocol::ExitExtension;
 use bytes::Bytes;
-use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
+use fluxvm_eventstore::AppendError;
+use fluxvm_eventstore::RecordedEvent;
 use fluxvm_projections::Event;
 use fluxvm_projections::ExecCompleted;
-use fluxvm_projections::OutputRecord;
 use fluxvm_projections::Recording;
 use fluxvm_projections::Session;
 use fluxvm_projections::SurvivorRecord;
@@ -31,7 +31,8 @@ pub(crate) fn keeps(session: &Session) -> bool {
     session.record == Recording::Full
 }
 
-/// Stores what the command wrote, then records how it ended, and answers with that.
+/// Records how the command ended together with what it wrote, and answers with that. What cannot be stored
+/// is recorded by its digest alone: that a command ended must be known even where its output is not kept.
 pub(super) async fn record(
     inner: &Arc<Inner>,
     caller: &Caller,
@@ -39,14 +40,14 @@ pub(super) async fn record(
     ended: Ended,
     given: Option<Given>,
 ) -> Result<ExecAnswer, CommandError> {
-    let (mut stdout_record, stdout) = ended.stdout.finish(running.keep);
-    let (mut stderr_record, stderr) = ended.stderr.finish(running.keep);
+    let (stdout_record, stdout) = ended.stdout.finish(running.keep);
+    let (stderr_record, stderr) = ended.stderr.finish(running.keep);
     let mut attachments = Vec::new();
-    for (record, bytes) in [(&mut stdout_record, &stdout), (&mut stderr_record, &stderr)] {
-        keep(inner, record, bytes, &mut attachments).await;
+    for (record, bytes) in [(&stdout_record, &stdout), (&stderr_record, &stderr)] {
+        attachments.extend(record.blob.as_ref().map(|_| bytes.clone()));
     }
     let extension = ended.exit.x.clone().unwrap_or_default();
-    let outcome = ExecCompleted {
+    let mut outcome = ExecCompleted {
         op: running.op,
         exec_id: running.started.exec_id,
         command: running.started.command.clone(),
@@ -67,11 +68,14 @@ pub(super) async fn record(
         survivors: survivors(extension),
         readopted: running.readopted,
     };
-    let entry = Entry::new(Event::ExecCompleted(outcome.clone())).with(attachments);
-    let recorded = inner
-        .book
-        .conclude(caller, running.session, running.intent, entry)
-        .await?;
+    let recorded = match conclude(inner, caller, running, &outcome, attachments).await {
+        Err(CommandError::Ledger(AppendError::Blob { reason })) => {
+            tracing::error!(%reason, "outputs were not stored; only their digests are recorded");
+            (outcome.stdout.blob, outcome.stderr.blob) = (None, None);
+            conclude(inner, caller, running, &outcome, Vec::new()).await?
+        }
+        recorded => recorded?,
+    };
     Ok(ExecAnswer {
         seq: recorded.header.seq.get(),
         outcome,
@@ -80,23 +84,18 @@ pub(super) async fn record(
     })
 }
 
-/// Small outputs become durable together with the event, big ones before it. What cannot be stored is
-/// recorded by its digest alone: that a command ended must be known even where its output is not kept.
-async fn keep(
+async fn conclude(
     inner: &Inner,
-    record: &mut OutputRecord,
-    bytes: &Bytes,
-    attachments: &mut Vec<Bytes>,
-) {
-    if record.blob.is_none() {
-        return;
-    }
-    if bytes.len() <= ATTACHMENT_BYTES_MAX {
-        attachments.push(bytes.clone());
-    } else if let Err(error) = inner.book.ledger().put_blob(bytes.clone()).await {
-        tracing::error!(%error, "an output was not stored; only its digest is recorded");
-        record.blob = None;
-    }
+    caller: &Caller,
+    running: &Running,
+    outcome: &ExecCompleted,
+    attachments: Vec<Bytes>,
+) -> Result<Arc<RecordedEvent>, CommandError> {
+    let entry = Entry::new(Event::ExecCompleted(outcome.clone())).with(attachments);
+    inner
+        .book
+        .conclude(caller, running.session, running.intent, entry)
+        .await
 }
 
 pub(crate) fn exit_code(exit: &ExitEvent) -> i32 {

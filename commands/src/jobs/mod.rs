@@ -120,6 +120,7 @@ pub(crate) async fn start(
 ) -> Result<Job, CommandError> {
     let job = JobId(Uuid::new_v4());
     let started = decide::check(&request, job)?;
+    inner.check_room()?;
     inner.expire_if_due(caller, id).await?;
     // Entered before anyone can know of it, so that a reader finds it here or its end in the ledger.
     let live = inner.live_jobs.enter(job);

@@ -11,6 +11,7 @@ use fluxvm_eventstore::Ledger;
 use fluxvm_eventstore::Position;
 use fluxvm_eventstore::ReadError;
 use fluxvm_eventstore::RecordedEvent;
+use fluxvm_eventstore::StreamName;
 use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
 use fluxvm_projections::SessionId;
@@ -56,7 +57,8 @@ pub(super) fn gather(ledger: &Ledger, seq: u64) -> Result<Option<Gathered>, Read
     let answers = answers(ledger, &event, &pair)?;
     let gone: Vec<_> = pair.iter().chain(&answers).cloned().collect();
     let looked_until = ledger.head().position;
-    let blobs = blobs_of_these_alone(ledger, &gone)?;
+    let sealed = ledger.is_sealed(&event.header.stream);
+    let blobs = blobs_of_these_alone(ledger, &gone, sealed.then_some(&event.header.stream))?;
     Ok(Some(Gathered {
         event,
         target,
@@ -122,10 +124,12 @@ fn answers(
     }
 }
 
-/// The stored content that these events name and no other event does.
+/// The stored content that these events name and no other event does. Where they are sealed, their content
+/// is that of their session alone.
 fn blobs_of_these_alone(
     ledger: &Ledger,
     gone: &[Arc<RecordedEvent>],
+    sealed: Option<&StreamName>,
 ) -> Result<Vec<BlobDigest>, ReadError> {
     let mut blobs: Vec<String> = gone.iter().flat_map(|event| blobs_of(event)).collect();
     blobs.sort();
@@ -141,6 +145,13 @@ fn blobs_of_these_alone(
             let goes = gone
                 .iter()
                 .any(|event| event.header.seq == other.header.seq);
+            let is_elsewhere = sealed.is_some_and(|stream| {
+                let is_session = SessionId::of_stream(&other.header.stream).is_some();
+                is_session && other.header.stream != *stream
+            });
+            if is_elsewhere {
+                continue;
+            }
             let payload = other.payload_bytes().unwrap_or_default();
             if let Ok(payload) = std::str::from_utf8(payload)
                 && !goes
@@ -153,7 +164,7 @@ fn blobs_of_these_alone(
 }
 
 /// The content that an event names, in hexadecimal.
-fn blobs_of(event: &RecordedEvent) -> Vec<String> {
+pub(crate) fn blobs_of(event: &RecordedEvent) -> Vec<String> {
     match Envelope::decode(event).map(|envelope| envelope.event) {
         Ok(Event::ExecCompleted(completed)) => [completed.stdout.blob, completed.stderr.blob]
             .into_iter()

@@ -28,9 +28,12 @@ use fluxvm_projections::Hold;
 use fluxvm_projections::IdempotencyErased;
 use fluxvm_projections::LedgerRedactRefused;
 use fluxvm_projections::LedgerRedacted;
+use fluxvm_projections::SessionId;
 use fluxvm_projections::SessionRedacted;
 use fluxvm_projections::World;
 use uuid::Uuid;
+
+pub(crate) use self::gather::blobs_of;
 
 use self::decide::Refusal;
 use self::gather::Gathered;
@@ -38,6 +41,7 @@ use crate::answer::RedactAnswer;
 use crate::book;
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::holds::ledger_stream;
@@ -63,6 +67,14 @@ pub(crate) async fn redact(
     // A tenant's caller may not know what is in the whole ledger.
     let gathered = gathered.filter(|_| caller.tenant.is_none());
     let gathered = gathered.ok_or(CommandError::EventNotFound(request.seq))?;
+    let session = gathered.target.session;
+    if session.is_some_and(|id| is_erased(inner, id)) {
+        return Err(CommandError::NotRedactable {
+            seq: request.seq,
+            kind: gathered.target.kind,
+            why: "all that its session said is erased",
+        });
+    }
     if gathered.event.payload_bytes().is_none()
         && let Some(done) = done_before(inner, request.seq).await?
     {
@@ -93,6 +105,11 @@ pub(crate) async fn redact(
         what: "decisions on the ledger",
         limit: DECIDE_ATTEMPTS_MAX,
     })
+}
+
+fn is_erased(inner: &Inner, id: SessionId) -> bool {
+    let world = inner.book.world();
+    world.sessions.get(id).is_some_and(|session| session.erased)
 }
 
 fn seqs(events: &[Arc<RecordedEvent>]) -> Vec<u64> {
@@ -157,6 +174,8 @@ fn stream(
         stream,
         expected: ExpectedVersion::at(version),
         events: vec![book::encode(&Entry::new(event))?],
+        attachments: Vec::new(),
+        sealed_for: None,
     })
 }
 
@@ -171,7 +190,6 @@ async fn erase(
         correlation_id: caller.request,
         actor: caller.actor.clone(),
         streams,
-        attachments: Vec::new(),
     };
     let redaction = Redaction {
         seqs: all_seqs(gathered)
@@ -182,7 +200,9 @@ async fn erase(
         looked_until: gathered.looked_until,
         append,
     };
+    crash::point("redact.decided");
     let redacted = inner.book.ledger().redact(redaction).await;
+    crash::point("redact.done");
     redacted.map_err(|error| match error {
         RedactError::UnknownSeq { seq, .. } => CommandError::EventNotFound(seq.get()),
         RedactError::Read(error) => error.into(),

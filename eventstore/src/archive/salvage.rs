@@ -14,7 +14,7 @@ use crate::Environment;
 use crate::Head;
 use crate::LedgerOptions;
 use crate::OpenError;
-use crate::append::ATTACHMENT_BYTES_MAX;
+use crate::append::ATTACHMENT_INLINE_BYTES_MAX;
 use crate::blobs::BlobStore;
 use crate::files;
 use crate::head_file::HeadFile;
@@ -22,6 +22,7 @@ use crate::keys;
 use crate::rebuild::Expected;
 use crate::rebuild::Walk;
 use crate::record::RECORD_BYTES_MAX;
+use crate::seal::Seals;
 use crate::state::State;
 use crate::store;
 use crate::store::Store;
@@ -34,7 +35,7 @@ use crate::tree;
 /// How many bytes go into the new store at a time.
 const BATCH_BYTES: usize = 1024 * 1024;
 
-const _: () = assert!(ATTACHMENT_BYTES_MAX <= RECORD_BYTES_MAX);
+const _: () = assert!(ATTACHMENT_INLINE_BYTES_MAX <= RECORD_BYTES_MAX);
 
 /// What came out of the archive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,8 @@ pub fn rebuild_from_archive(
     let blobs = BlobStore::open(&options.blobs_dir, Arc::clone(&disk))?;
     let copied = copy_blobs(&archive.join(BLOBS), &blobs, &environment);
     let copied = copied.map_err(|e| unreadable(e.to_string()))?;
+    let seals = Seals::open(options.seal.clone(), &genesis, &*store, &environment)?;
+    let blobs = blobs.with_seals(Arc::new(seals));
     let never = AtomicBool::new(false);
     let walk = Walk::everything(&*store, &blobs, &never);
     let start = State::at_genesis(&genesis)?;

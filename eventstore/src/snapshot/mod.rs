@@ -203,8 +203,9 @@ mod tests {
                 stream: StreamName::parse("host").unwrap(),
                 expected: ExpectedVersion::Any,
                 events: vec![NewEvent::new(kind, 1, &n).unwrap()],
+                attachments: Vec::new(),
+                sealed_for: None,
             }],
-            attachments: Vec::new(),
         }
     }
 
@@ -243,6 +244,7 @@ mod tests {
             origin: "flux.example".to_owned(),
             cache_bytes: 8 << 20,
             archive: None,
+            seal: None,
             snapshots: None,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -107,6 +107,7 @@ mod tests {
             cache_bytes: 8 * 1024 * 1024,
             archive: None,
             snapshots: None,
+            seal: None,
         }
     }
 

@@ -40,7 +40,7 @@ use super::Write;
 use super::closed;
 use super::founding;
 use crate::OpenError;
-use crate::append::ATTACHMENT_BYTES_MAX;
+use crate::append::ATTACHMENT_INLINE_BYTES_MAX;
 use crate::environment::Disk;
 use crate::files;
 use crate::record::RECORD_BYTES_MAX;
@@ -56,7 +56,7 @@ const CLOSE_TRIES_MAX: u32 = 2500;
 const CLOSE_TRY_INTERVAL: Duration = Duration::from_millis(2);
 
 const _: () = assert!(LEAF_ITEMS_MAX * RECORD_BYTES_MAX <= SEGMENT_BYTES / 4);
-const _: () = assert!(LEAF_ITEMS_MAX * ATTACHMENT_BYTES_MAX <= SEGMENT_BYTES / 4);
+const _: () = assert!(LEAF_ITEMS_MAX * ATTACHMENT_INLINE_BYTES_MAX <= SEGMENT_BYTES / 4);
 
 /// The open store. The fields are dropped in their order: the files go last.
 pub(crate) struct SledStore {

@@ -62,9 +62,9 @@ async fn one_append(ledger: &Ledger, writer: u64, random: &mut Random) -> Option
     }
     let mut append = append(streams);
     if random.below(4) == 0 {
-        append.attachments = vec![bytes(random.below(20_000), random.next() as u8)];
+        append.streams[0].attachments = vec![bytes(random.below(20_000), random.next() as u8)];
     }
-    let attached: Vec<BlobDigest> = append
+    let attached: Vec<BlobDigest> = append.streams[0]
         .attachments
         .iter()
         .map(|b| BlobDigest::of(b))

@@ -34,6 +34,7 @@ pub fn options(dir: &Path) -> LedgerOptions {
         cache_bytes: 16 * 1024 * 1024,
         archive: None,
         snapshots: None,
+        seal: None,
     }
 }
 
@@ -69,6 +70,8 @@ pub fn to(name: &str, expected: ExpectedVersion, events: Vec<NewEvent>) -> Strea
         stream: stream(name),
         expected,
         events,
+        attachments: Vec::new(),
+        sealed_for: None,
     }
 }
 
@@ -78,7 +81,6 @@ pub fn append(streams: Vec<StreamAppend>) -> Append {
         correlation_id: CorrelationId::new(Uuid::new_v4()),
         actor: Actor::parse("test:writer").unwrap(),
         streams,
-        attachments: Vec::new(),
     }
 }
 

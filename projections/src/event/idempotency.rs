@@ -4,6 +4,8 @@
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::ids::SessionId;
+
 /// `idempotency.claimed`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdempotencyClaimed {
@@ -20,6 +22,9 @@ pub struct IdempotencyAnswered {
     pub content_type: String,
     /// The blob that holds the body, hex.
     pub body: String,
+    /// The session that the body is about, whose key it is sealed with if that session is sealed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
 }
 
 /// `idempotency.released`.

@@ -1,9 +1,14 @@
 //! Payloads of what happens to the ledger itself: erasures, holds, and the key that speaks for it.
 
+use chrono::DateTime;
+use chrono::Utc;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::event::exec::is_zero;
+use crate::ids::SandboxId;
 use crate::ids::SessionId;
+use crate::sessions::SessionStatus;
 
 /// `ledger.redacted`: what these events said is erased. Their headers and hashes stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,4 +89,88 @@ pub struct SessionRedacted {
 pub struct IdempotencyErased {
     /// The event that held the answer, by ledger number.
     pub seq: u64,
+}
+
+/// `session.erased`, in the session's own stream: from here on nothing is left of the session but
+/// this. What it said is erased, by the destruction of its key or event by event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionErased {
+    /// The tenant that it belonged to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// How it had ended.
+    pub status: SessionStatus,
+    /// The revision that it had reached.
+    pub revision: u64,
+    /// When it was asked for.
+    pub created_at: DateTime<Utc>,
+    /// The sandbox that it had.
+    pub sandbox_id: SandboxId,
+    /// The engine of it.
+    pub backend: String,
+    /// Commands that were started.
+    pub execs: u64,
+    /// Their summed time, in milliseconds.
+    pub exec_ms: u64,
+    /// Jobs that were started.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub jobs: u64,
+}
+
+/// `ledger.shredded`: the key that a session was sealed with is destroyed, here and in every copy of the
+/// ledger.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerShredded {
+    /// The session.
+    pub session: SessionId,
+    /// Why, as the caller gave it.
+    pub reason: String,
+}
+
+/// `ledger.shred.refused`: that was asked for and a hold forbade it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerShredRefused {
+    /// The session.
+    pub session: SessionId,
+    /// Why it was asked for.
+    pub reason: String,
+    /// Why it was refused.
+    pub because: String,
+}
+
+/// `ledger.retention.started`: what these sessions said is about to be erased. All of it lies before a
+/// signed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRetentionStarted {
+    /// The size of the checkpoint.
+    pub before: u64,
+    /// The sessions. Each had ended.
+    pub sessions: Vec<SessionId>,
+    /// Why, as the caller gave it.
+    pub reason: String,
+}
+
+/// `ledger.retention`: it is erased. Headers and hashes stay.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRetention {
+    /// The ledger number of the intent.
+    pub op: u64,
+    /// How many sessions there were.
+    pub sessions: u64,
+    /// How many events were erased since the intent, or since it was taken up again after a crash.
+    pub events: u64,
+}
+
+/// `ledger.retention.refused`: that was asked for and a hold forbade it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerRetentionRefused {
+    /// The size of the checkpoint.
+    pub before: u64,
+    /// The session that is held; `None` where everything is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// Why it was asked for.
+    pub reason: String,
+    /// Why it was refused.
+    pub because: String,
 }

@@ -261,6 +261,18 @@ events! {
     IdempotencyErased(ledger::IdempotencyErased) = "idempotency.erased",
     /// Events of this session were erased.
     SessionRedacted(ledger::SessionRedacted) = "session.redacted",
+    /// All that this session said is erased; what is left of it is in here.
+    SessionErased(ledger::SessionErased) = "session.erased",
+    /// The key that a session was sealed with is destroyed.
+    LedgerShredded(ledger::LedgerShredded) = "ledger.shredded",
+    /// Destroying a key was refused because of a hold.
+    LedgerShredRefused(ledger::LedgerShredRefused) = "ledger.shred.refused",
+    /// What ended sessions said before a checkpoint is about to be erased.
+    LedgerRetentionStarted(ledger::LedgerRetentionStarted) = "ledger.retention.started",
+    /// It is erased.
+    LedgerRetention(ledger::LedgerRetention) = "ledger.retention",
+    /// That was refused because of a hold.
+    LedgerRetentionRefused(ledger::LedgerRetentionRefused) = "ledger.retention.refused",
     /// What some events said is erased.
     LedgerRedacted(ledger::LedgerRedacted) = "ledger.redacted",
     /// An erasure was refused because of a hold.

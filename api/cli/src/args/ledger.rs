@@ -16,6 +16,42 @@ pub(crate) struct RedactArgs {
     pub(crate) reason: String,
 }
 
+/// `ledger shred`.
+#[derive(Debug, Args)]
+pub(crate) struct ShredArgs {
+    /// The session; it has to have ended
+    #[arg(value_name = "ID")]
+    pub(crate) session: String,
+    /// Why; it is recorded
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}
+
+/// `ledger truncate`.
+#[derive(Debug, Args)]
+pub(crate) struct TruncateArgs {
+    /// The signed checkpoint: its size, or a file that holds it
+    #[arg(long, value_name = "SIZE|FILE")]
+    pub(crate) before: String,
+    /// Why; it is recorded
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: String,
+}
+
+/// `ledger rebuild`.
+#[derive(Debug, Args)]
+pub(crate) struct RebuildArgs {
+    /// The archive
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) from: PathBuf,
+    /// The state folder that the ledger is made in [default: the daemon's own]
+    #[arg(long, value_name = "DIR", env = "FLUXVM_STATE_DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// The daemon's program, which does it [default: beside this program, then on PATH]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub(crate) daemon: Option<PathBuf>,
+}
+
 /// `ledger hold`.
 #[derive(Debug, Args)]
 pub(crate) struct HoldArgs {
@@ -80,4 +116,7 @@ pub(crate) struct LedgerExportArgs {
     /// Bring the stored content along that the events name
     #[arg(long)]
     pub(crate) with_content: bool,
+    /// Compress it with zstd; `ledger verify` reads both
+    #[arg(long)]
+    pub(crate) compress: bool,
 }

@@ -33,7 +33,13 @@ pub(super) fn events(context: &Context, args: &LedgerEventsArgs) -> Result<u8, C
             ("stream", args.stream.clone()),
         ],
     );
-    export::run(context, &context.client()?, &path, None)
+    export::run(
+        context,
+        &context.client()?,
+        &path,
+        None,
+        export::Form::Plain,
+    )
 }
 
 /// `ledger checkpoint`.

@@ -16,6 +16,7 @@ use indicatif::ProgressStyle;
 use super::Context;
 use super::file_error;
 use crate::client::Client;
+use crate::compress::Compressed;
 use crate::error::CliError;
 use crate::output::note;
 use crate::render::human_bytes;
@@ -25,12 +26,59 @@ const COPY_BYTES: usize = 256 * 1024;
 /// How often the progress line changes.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How an export is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As the daemon sends it.
+    Plain,
+    /// Compressed with zstd.
+    Zstd,
+}
+
+impl Form {
+    pub(super) fn of(compress: bool) -> Self {
+        match compress {
+            true => Self::Zstd,
+            false => Self::Plain,
+        }
+    }
+
+    fn sink<W: Write>(self, sink: W) -> Sink<W> {
+        match self {
+            Self::Plain => Sink::Plain(sink),
+            Self::Zstd => Sink::Zstd(Compressed::new(sink)),
+        }
+    }
+}
+
+enum Sink<W> {
+    Plain(W),
+    Zstd(Compressed<W>),
+}
+
+impl<W: Write> Sink<W> {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(sink) => sink.write_all(bytes),
+            Self::Zstd(sink) => sink.write_all(bytes),
+        }
+    }
+
+    fn finish(self) -> io::Result<W> {
+        match self {
+            Self::Plain(sink) => Ok(sink),
+            Self::Zstd(sink) => sink.finish(),
+        }
+    }
+}
+
 /// Fetches `path` into `out`, or to stdout.
 pub(super) fn run(
     context: &Context,
     client: &Client,
     path: &str,
     out: Option<&Path>,
+    form: Form,
 ) -> Result<u8, CliError> {
     let mut source = client.stream(path, &[])?;
     let broken = |error: io::Error| CliError::Answer {
@@ -39,13 +87,13 @@ pub(super) fn run(
         reason: format!("the export broke off: {error}"),
     };
     let Some(out) = out.filter(|out| *out != Path::new("-")) else {
-        let mut stdout = io::stdout().lock();
+        let mut stdout = form.sink(io::stdout().lock());
         copy(&mut source, broken, |bytes| Ok(stdout.write_all(bytes)?))?;
-        stdout.flush()?;
+        stdout.finish()?.flush()?;
         return Ok(0);
     };
     let part = part_of(out);
-    let written = write_file(&part, &mut source, broken);
+    let written = write_file(&part, &mut source, broken, form);
     let renamed = written.and_then(|size| {
         std::fs::rename(&part, out)
             .map_err(|error| file_error(out, error))
@@ -77,17 +125,19 @@ fn write_file(
     part: &Path,
     source: &mut impl Read,
     broken: impl Fn(io::Error) -> CliError,
+    form: Form,
 ) -> Result<u64, CliError> {
     let failed = |error| file_error(part, error);
-    let mut file = File::create(part).map_err(failed)?;
+    let mut file = form.sink(File::create(part).map_err(failed)?);
     let bar = progress();
-    let bytes = copy(source, broken, |bytes| {
+    copy(source, broken, |bytes| {
         bar.inc(u64::try_from(bytes.len()).unwrap_or_default());
         file.write_all(bytes).map_err(failed)
     })?;
     bar.finish_and_clear();
+    let file = file.finish().map_err(failed)?;
     file.sync_all().map_err(failed)?;
-    Ok(bytes)
+    Ok(file.metadata().map_err(failed)?.len())
 }
 
 /// How large an export will be is not known beforehand: a spinner with the bytes so far, and only
@@ -144,7 +194,12 @@ mod tests {
     fn what_breaks_off_is_an_error_and_not_a_short_file() {
         let temp = tempfile::tempdir().expect("tempdir");
         let broken = |error: io::Error| CliError::Usage(error.to_string());
-        let result = write_file(&temp.path().join("e.part"), &mut Broken(3), broken);
+        let result = write_file(
+            &temp.path().join("e.part"),
+            &mut Broken(3),
+            broken,
+            Form::Plain,
+        );
         assert!(result.is_err());
     }
 

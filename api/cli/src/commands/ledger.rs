@@ -15,6 +15,7 @@ use fluxvm_verify::verify_export;
 use super::Context;
 use super::file_error;
 use crate::args::VerifyArgs;
+use crate::compress;
 use crate::error::CliError;
 use crate::error::EXIT_FAILED;
 use crate::error::EXIT_USAGE;
@@ -38,7 +39,9 @@ pub(super) fn verify(context: &Context, args: VerifyArgs) -> Result<u8, CliError
         against: args.against.iter().map(read).collect::<Result<_, _>>()?,
         ..VerifyOptions::default()
     };
-    let report = verify_export(open(&args.file)?, &options);
+    let lines = compress::lines(open(&args.file)?);
+    let lines = lines.map_err(|error| file_error(&args.file, error))?;
+    let report = verify_export(lines, &options);
     let answer = render::verify::to_json(&args.file, &report);
     context
         .output

@@ -10,6 +10,7 @@ mod follow_job;
 mod git;
 mod jobs;
 mod ledger;
+mod rebuild;
 mod redaction;
 mod replay;
 mod sessions;
@@ -103,7 +104,9 @@ fn run_ledger(context: &Context, verb: Ledger) -> Result<u8, CliError> {
         Ledger::Info => ledger::info(context),
         Ledger::Export(args) => {
             let path = export_path("/v1/ledger/export", args.with_content);
-            export::run(context, &context.client()?, &path, args.out.out.as_deref())
+            let form = export::Form::of(args.compress);
+            let out = args.out.out.as_deref();
+            export::run(context, &context.client()?, &path, out, form)
         }
         Ledger::Events(args) => evidence::events(context, &args),
         Ledger::Checkpoint(out) => evidence::checkpoint(context, out.out.as_deref()),
@@ -113,6 +116,9 @@ fn run_ledger(context: &Context, verb: Ledger) -> Result<u8, CliError> {
         Ledger::RotateKey => evidence::rotate_key(context),
         Ledger::Doctor => evidence::doctor(context),
         Ledger::Redact(args) => redaction::redact(context, &args),
+        Ledger::Shred(args) => redaction::shred(context, &args),
+        Ledger::Truncate(args) => redaction::truncate(context, &args),
+        Ledger::Rebuild(args) => rebuild::run(&context.global, &args),
         Ledger::Hold(args) => redaction::hold(context, &args),
         Ledger::Holds => redaction::list(context),
         Ledger::Release { hold } => redaction::release(context, hold),
@@ -167,7 +173,8 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
             let id = sessions::resolve(&client, &args.session.id)?;
             let path = format!("{}/{id}/export", sessions::SESSIONS);
             let path = export_path(&path, args.with_content);
-            export::run(context, &client, &path, args.out.as_deref())
+            let form = export::Form::of(args.compress);
+            export::run(context, &client, &path, args.out.as_deref(), form)
         }
     }
 }

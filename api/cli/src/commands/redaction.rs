@@ -1,11 +1,17 @@
 //! What is erased from the ledger, and what may not be.
 
+use std::path::Path;
+
+use fluxvm_verify::SignedCheckpoint;
 use serde_json::json;
 
 use super::Context;
+use super::file_error;
 use super::sessions;
 use crate::args::ledger::HoldArgs;
 use crate::args::ledger::RedactArgs;
+use crate::args::ledger::ShredArgs;
+use crate::args::ledger::TruncateArgs;
 use crate::client::Patience;
 use crate::error::CliError;
 use crate::output::note;
@@ -22,6 +28,41 @@ pub(super) fn redact(context: &Context, args: &RedactArgs) -> Result<u8, CliErro
         .post("/v1/ledger/redact", &body, Patience::Endless)?;
     context.output.show(&answer, render::evidence::redaction)?;
     Ok(0)
+}
+
+/// `ledger shred`.
+pub(super) fn shred(context: &Context, args: &ShredArgs) -> Result<u8, CliError> {
+    let client = context.client()?;
+    let session = match is_whole(&args.session) {
+        true => args.session.clone(),
+        false => sessions::resolve(&client, &args.session)?,
+    };
+    let body = json!({"session": session, "reason": args.reason});
+    let answer = client.post("/v1/ledger/shred", &body, Patience::Endless)?;
+    context.output.show(&answer, render::evidence::shredded)?;
+    Ok(0)
+}
+
+/// `ledger truncate`.
+pub(super) fn truncate(context: &Context, args: &TruncateArgs) -> Result<u8, CliError> {
+    let body = json!({"before": size_of(&args.before)?, "reason": args.reason});
+    let answer = context
+        .client()?
+        .post("/v1/ledger/retention", &body, Patience::Endless)?;
+    context.output.show(&answer, render::evidence::retained)?;
+    Ok(0)
+}
+
+/// The size of a checkpoint that is given by its size or by a file that holds it.
+fn size_of(text: &str) -> Result<u64, CliError> {
+    if let Ok(size) = text.parse() {
+        return Ok(size);
+    }
+    let path = Path::new(text);
+    let note = std::fs::read_to_string(path).map_err(|error| file_error(path, error))?;
+    let checkpoint: Result<SignedCheckpoint, _> = note.parse();
+    let checkpoint = checkpoint.map_err(|error| CliError::Usage(format!("{text}: {error}")))?;
+    Ok(checkpoint.size().get())
 }
 
 /// `ledger hold`.

@@ -50,6 +50,42 @@ pub(crate) fn redaction(answer: &Value, _: Style) -> String {
     )
 }
 
+/// A session whose key was destroyed.
+pub(crate) fn shredded(answer: &Value, _: Style) -> String {
+    let text = |path: &str| {
+        answer
+            .pointer(path)
+            .map(Value::to_string)
+            .unwrap_or_default()
+    };
+    format!(
+        "SHREDDED session {}, recorded as event {}.\nIts key is destroyed: no copy of the ledger can \
+         be read for it. Exports that were handed out can.",
+        text("/session").trim_matches('"'),
+        text("/seq"),
+    )
+}
+
+/// What a retention erased.
+pub(crate) fn retained(answer: &Value, _: Style) -> String {
+    let number = |path: &str| answer.pointer(path).and_then(Value::as_u64).unwrap_or(0);
+    let count = |path: &str, what: &str| {
+        super::count(usize::try_from(number(path)).unwrap_or(usize::MAX), what)
+    };
+    let more = match number("/left") {
+        0 => String::new(),
+        left => format!("\n{left} more can be erased: ask again."),
+    };
+    format!(
+        "ERASED {} of {} before {}, recorded as event {}.\nThe store's files are rid of it at the \
+         daemon's next start.{more}",
+        count("/events", "event"),
+        count("/sessions", "session"),
+        number("/before"),
+        number("/seq"),
+    )
+}
+
 /// A hold that was placed.
 pub(crate) fn hold(answer: &Value, _: Style) -> String {
     let seq = answer.pointer("/seq").map(Value::to_string);

@@ -12,6 +12,8 @@ pub(crate) struct LedgerConfig {
     pub(crate) archive: Option<PathBuf>,
     /// What it means when that copy cannot be written.
     pub(crate) archive_failure: ArchivePolicy,
+    /// Sessions that begin are sealed at rest, each with a key of its own in the secrets folder.
+    pub(crate) seal: bool,
     /// A folder that every signed checkpoint is kept in, best on other storage.
     pub(crate) checkpoint_dir: Option<PathBuf>,
     /// Every signed checkpoint goes to standard output.

@@ -59,7 +59,7 @@ pub(super) async fn take(
     let work = async move |engine: Engine, caller: Caller| {
         let answer = engine.take_checkpoint(&caller, id, request).await?;
         let view = time_travel_view::checkpointed(&answer);
-        Reply::json(Success::Created, &view, Some(answer.revision))
+        Reply::json(Success::Created, id, &view, Some(answer.revision))
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }
@@ -109,7 +109,7 @@ pub(super) async fn restore(
     let work = async move |engine: Engine, caller: Caller| {
         let answer = engine.restore(&caller, id, request).await?;
         let view = time_travel_view::restored(&answer);
-        Reply::json(Success::Done, &view, Some(answer.revision))
+        Reply::json(Success::Done, id, &view, Some(answer.revision))
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }
@@ -135,7 +135,7 @@ pub(super) async fn fork(
     let work = async move |engine: Engine, caller: Caller| {
         let answer = engine.fork(&caller, id, request).await?;
         let view = time_travel_view::forked(&answer);
-        Reply::json(Success::Created, &view, Some(answer.revision))
+        Reply::json(Success::Created, id, &view, Some(answer.revision))
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }

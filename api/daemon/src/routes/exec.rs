@@ -56,7 +56,7 @@ pub(super) async fn exec(
     let work = async move |engine: Engine, caller: Caller| {
         let answer = engine.exec(&caller, id, request, stdin).await?;
         metrics.exec(Duration::from_millis(answer.outcome.duration_ms));
-        Ok(Reply::Exec(Box::new(ExecBody::of(answer))))
+        Ok(Reply::Exec(id, Box::new(ExecBody::of(answer))))
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }

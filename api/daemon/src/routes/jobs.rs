@@ -65,7 +65,7 @@ pub(super) async fn start(
     };
     let work = async move |engine: Engine, caller: Caller| {
         let job = engine.start_job(&caller, id, request).await?;
-        Reply::json(Success::Created, &job_view::view(&job), None)
+        Reply::json(Success::Created, id, &job_view::view(&job), None)
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }

@@ -111,6 +111,8 @@ pub(crate) fn router(app: App) -> Router {
         .route("/v1/ledger/key", get(evidence::key))
         .route("/v1/ledger/rotate-key", post(evidence::rotate))
         .route("/v1/ledger/redact", post(redaction::redact))
+        .route("/v1/ledger/shred", post(redaction::shred))
+        .route("/v1/ledger/retention", post(redaction::retain))
         .route(
             "/v1/ledger/holds",
             get(redaction::list).post(redaction::place),

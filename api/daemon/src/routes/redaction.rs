@@ -8,9 +8,15 @@ use fluxvm_api_types::HoldView;
 use fluxvm_api_types::List;
 use fluxvm_api_types::RedactRequest;
 use fluxvm_api_types::RedactionView;
+use fluxvm_api_types::RetentionRequest;
+use fluxvm_api_types::RetentionView;
+use fluxvm_api_types::ShredRequest;
+use fluxvm_api_types::ShredView;
 use fluxvm_api_types::rfc3339;
 use fluxvm_commands::PlaceHold;
 use fluxvm_commands::Redact;
+use fluxvm_commands::Retain;
+use fluxvm_commands::ShredSession;
 use fluxvm_projections::Hold;
 use fluxvm_projections::SessionId;
 
@@ -47,6 +53,57 @@ pub(super) async fn redact(
             redacted: answer.redacted,
             blobs: answer.blobs,
             reason: answer.reason,
+        },
+    )
+}
+
+pub(super) async fn shred(
+    State(app): State<App>,
+    HostAdmin: HostAdmin,
+    Admin(caller): Admin,
+    Ready(engine): Ready,
+    uri: Uri,
+    body: StrictBody<ShredRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let ShredRequest { session, reason } = body.value;
+    let session = SessionId(session);
+    let request = ShredSession { session, reason };
+    let answer = app
+        .detached(async move { Ok(engine.shred_session(&caller, request).await?) })
+        .await?;
+    json(
+        Success::Done,
+        &ShredView {
+            seq: answer.seq,
+            session: answer.session.0,
+            reason: answer.reason,
+        },
+    )
+}
+
+pub(super) async fn retain(
+    State(app): State<App>,
+    HostAdmin: HostAdmin,
+    Admin(caller): Admin,
+    Ready(engine): Ready,
+    uri: Uri,
+    body: StrictBody<RetentionRequest>,
+) -> Result<Response, ApiError> {
+    no_parameters(&uri)?;
+    let RetentionRequest { before, reason } = body.value;
+    let request = Retain { before, reason };
+    let answer = app
+        .detached(async move { Ok(engine.retain(&caller, request).await?) })
+        .await?;
+    json(
+        Success::Done,
+        &RetentionView {
+            seq: answer.seq,
+            before: answer.before,
+            sessions: answer.sessions,
+            events: answer.events,
+            left: answer.left,
         },
     )
 }

@@ -134,7 +134,7 @@ async fn go(
             Way::Redo => engine.redo(&caller, id, to).await?,
         };
         let view = time_travel_view::moved(&answer);
-        Reply::json(Success::Done, &view, Some(answer.session.revision))
+        Reply::json(Success::Done, id, &view, Some(answer.session.revision))
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }
@@ -173,7 +173,7 @@ pub(super) async fn branch(
     let work = async move |engine: Engine, caller: Caller| {
         let answer = engine.fork(&caller, id, request).await?;
         let view = time_travel_view::forked(&answer);
-        Reply::json(Success::Done, &view, Some(answer.revision))
+        Reply::json(Success::Done, id, &view, Some(answer.revision))
     };
     idempotency::in_session(&app, engine, caller, id, key, work).await
 }

@@ -325,8 +325,10 @@ fn status_of(error: &CommandError) -> StatusCode {
         | CommandError::HoldNotFound(_)
         | CommandError::TagNotFound { .. }
         | CommandError::CheckpointNotFound(_) => StatusCode::NOT_FOUND,
-        CommandError::UnderHold { .. } => StatusCode::CONFLICT,
-        CommandError::NotRedactable { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+        CommandError::UnderHold { .. } | CommandError::NotEnded { .. } => StatusCode::CONFLICT,
+        CommandError::NotRedactable { .. } | CommandError::NotSealed(_) => {
+            StatusCode::UNPROCESSABLE_ENTITY
+        }
         CommandError::AnswerErased => StatusCode::GONE,
         CommandError::NotRunning { .. }
         | CommandError::JobEnded(_)
@@ -340,6 +342,7 @@ fn status_of(error: &CommandError) -> StatusCode {
         | CommandError::RingFull { .. }
         | CommandError::NoSuchStep { .. }
         | CommandError::IdempotencyRunning => StatusCode::CONFLICT,
+        CommandError::InsufficientStorage { .. } => StatusCode::INSUFFICIENT_STORAGE,
         CommandError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
         CommandError::RevisionDiffers { .. } => StatusCode::PRECONDITION_FAILED,
         CommandError::IdempotencyMismatch => StatusCode::UNPROCESSABLE_ENTITY,
@@ -507,6 +510,7 @@ mod tests {
         "idempotency_key_reused",
         "idempotency_key_running",
         "identity_not_renewed",
+        "insufficient_storage",
         "internal",
         "interrupted",
         "invalid_body",
@@ -543,8 +547,10 @@ mod tests {
         "session_failed",
         "session_full",
         "session_gone",
+        "session_not_ended",
         "session_not_found",
         "session_not_running",
+        "session_not_sealed",
         "size_mismatch",
         "snapshot_damaged",
         "snapshot_failed",

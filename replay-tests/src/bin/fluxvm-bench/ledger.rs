@@ -91,6 +91,7 @@ pub(crate) fn options(folder: &Path) -> LedgerOptions {
         cache_bytes: 32 * 1024 * 1024,
         archive: None,
         snapshots: None,
+        seal: None,
     }
 }
 
@@ -242,7 +243,8 @@ fn one_event(stream: StreamName) -> Append {
             stream,
             expected: ExpectedVersion::Any,
             events: vec![NewEvent::new(kind, 1, &payload).expect("a payload")],
+            attachments: Vec::new(),
+            sealed_for: None,
         }],
-        attachments: Vec::new(),
     }
 }

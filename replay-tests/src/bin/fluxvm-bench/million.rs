@@ -316,7 +316,8 @@ fn append(id: SessionId, events: Vec<(Event, Option<EventId>)>) -> Append {
             stream: id.stream(),
             expected: ExpectedVersion::Any,
             events: events.collect(),
+            attachments: Vec::new(),
+            sealed_for: None,
         }],
-        attachments: Vec::new(),
     }
 }
