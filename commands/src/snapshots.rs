@@ -217,12 +217,15 @@ pub(crate) fn revival(report: RevivalReport) -> RevivalRecord {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::testing::envelope;
     use crate::testing::origin;
     use crate::testing::session;
     use crate::testing::snapshot;
     use fluxvm_eventstore::EventId;
+    use fluxvm_eventstore::StreamVersion;
     use fluxvm_projections::CheckpointDeleted;
     use fluxvm_projections::CheckpointTaken;
     use fluxvm_projections::Event;
@@ -249,6 +252,7 @@ mod tests {
     struct Story {
         sessions: Sessions,
         events: u64,
+        versions: BTreeMap<SessionId, u64>,
     }
 
     impl Story {
@@ -256,6 +260,9 @@ mod tests {
             self.events += 1;
             let mut envelope = envelope(self.events, event);
             envelope.stream = id.stream();
+            let version = self.versions.entry(id).or_default();
+            envelope.version = StreamVersion::new(*version).unwrap();
+            *version += 1;
             envelope.cause = cause;
             self.sessions.apply(&envelope);
             envelope.id
