@@ -143,7 +143,9 @@ impl Approvals {
             Event::ApprovalConsumed(consumed) => {
                 self.change(session, consumed.approval_id, |it| it.consumed = true);
             }
-            Event::SessionCleanedUp(_) => drop(self.by_session.remove(&session)),
+            Event::SessionCleanedUp(_) | Event::SessionErased(_) => {
+                self.by_session.remove(&session);
+            }
             _ => {}
         }
     }

@@ -101,7 +101,7 @@ impl Tokens {
             Event::TokenRefused(refused) => {
                 self.change(session, refused.token_id, |token| token.refusals += 1);
             }
-            Event::SessionCleanedUp(_) => {
+            Event::SessionCleanedUp(_) | Event::SessionErased(_) => {
                 self.by_digest.retain(|_, token| token.session != session)
             }
             _ => {}

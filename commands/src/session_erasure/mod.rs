@@ -121,9 +121,7 @@ fn remains(session: &Session) -> Event {
         created_at: session.created_at,
         sandbox_id: session.sandbox_id,
         backend: session.backend.clone(),
-        execs: session.usage.execs,
-        exec_ms: session.usage.exec_ms,
-        jobs: session.usage.jobs,
+        usage: session.usage,
     })
 }
 

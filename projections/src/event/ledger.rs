@@ -5,10 +5,10 @@ use chrono::Utc;
 use serde::Deserialize;
 use serde::Serialize;
 
-use crate::event::exec::is_zero;
 use crate::ids::SandboxId;
 use crate::ids::SessionId;
 use crate::sessions::SessionStatus;
+use crate::sessions::Usage;
 
 /// `ledger.redacted`: what these events said is erased. Their headers and hashes stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,13 +108,9 @@ pub struct SessionErased {
     pub sandbox_id: SandboxId,
     /// The engine of it.
     pub backend: String,
-    /// Commands that were started.
-    pub execs: u64,
-    /// Their summed time, in milliseconds.
-    pub exec_ms: u64,
-    /// Jobs that were started.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub jobs: u64,
+    /// What it had used.
+    #[serde(flatten)]
+    pub usage: Usage,
 }
 
 /// `ledger.shredded`: the key that a session was sealed with is destroyed, here and in every copy of the
