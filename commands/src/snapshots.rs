@@ -261,8 +261,8 @@ mod tests {
             let mut envelope = envelope(self.events, event);
             envelope.stream = id.stream();
             let version = self.versions.entry(id).or_default();
-            envelope.version = StreamVersion::new(*version).unwrap();
             *version += 1;
+            envelope.version = StreamVersion::new(*version).unwrap();
             envelope.cause = cause;
             self.sessions.apply(&envelope);
             envelope.id
