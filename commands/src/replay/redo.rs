@@ -165,7 +165,7 @@ impl Redo {
             Self::Exec(recorded) => return run(inner, caller, target, recorded, timeout_ms).await,
             Self::Write(recorded) => {
                 let content = match recorded.blobs.first() {
-                    Some(blob) => inner.content(blob).await?,
+                    Some(blob) => inner.content(None, blob).await?,
                     None => Bytes::new(),
                 };
                 let request = WriteFile {
