@@ -1,5 +1,10 @@
 //! Erasing what events say: what goes, what stays, and that it is one act.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod support;
 
