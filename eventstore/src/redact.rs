@@ -39,6 +39,7 @@ use crate::keys;
 use crate::prepare::Prepared;
 use crate::record;
 use crate::record::Body;
+use crate::seal;
 use crate::seal::Held;
 use crate::seal::SealId;
 use crate::store::Store;
@@ -373,7 +374,7 @@ pub(crate) fn is_pending(store: &dyn Store) -> Result<bool, StoreError> {
 /// Changes with everything that takes something away from the ledger. What was derived from events
 /// at another epoch may hold what is gone by now.
 pub(crate) fn epoch(store: &dyn Store) -> Result<u64, StoreError> {
-    count(store, keys::REDACTIONS)
+    Ok(count(store, keys::REDACTIONS)? + seal::destroyed_count(store)?)
 }
 
 /// A number in the store; zero where there is none.

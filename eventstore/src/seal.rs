@@ -293,6 +293,17 @@ impl Seals {
     }
 }
 
+/// How many keys the store says are destroyed.
+pub(crate) fn destroyed_count(store: &dyn Store) -> Result<u64, StoreError> {
+    let mut destroyed = 0;
+    for entry in store.range(keys::SEALS.0..keys::SEALS.1) {
+        let (key, value) = entry?;
+        let note = Note::decode(&key, &value);
+        destroyed += u64::from(note.is_some_and(|(_, note)| note.is_destroyed));
+    }
+    Ok(destroyed)
+}
+
 fn alive(held: Held, stream: &StreamName) -> Result<Arc<SealKey>, AppendError> {
     match held {
         Held::Alive(key) => Ok(key),

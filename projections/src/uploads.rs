@@ -92,7 +92,7 @@ impl Uploads {
                 }
                 self.by_session.retain(|_, uploads| !uploads.is_empty());
             }
-            Event::SessionCleanedUp(_) => {
+            Event::SessionCleanedUp(_) | Event::SessionErased(_) => {
                 self.by_session.remove(&session);
             }
             _ => {}
