@@ -17,6 +17,7 @@ use fluxvm_eventstore::EventId;
 use fluxvm_eventstore::EventKind;
 use fluxvm_eventstore::ExpectedVersion;
 use fluxvm_eventstore::Follower;
+use fluxvm_eventstore::KeptBlob;
 use fluxvm_eventstore::Ledger;
 use fluxvm_eventstore::LedgerOptions;
 use fluxvm_eventstore::NewEvent;
@@ -50,6 +51,8 @@ pub(crate) struct Entry {
     pub(crate) event: Event,
     pub(crate) cause: Option<EventId>,
     pub(crate) attachments: Vec<bytes::Bytes>,
+    /// More of it, that is durable already.
+    pub(crate) kept: Vec<KeptBlob>,
     /// The session that it is about, where its stream is not the session's own.
     pub(crate) about: Option<SessionId>,
 }
@@ -95,6 +98,7 @@ impl Entry {
             event,
             cause: None,
             attachments: Vec::new(),
+            kept: Vec::new(),
             about: None,
         }
     }
@@ -111,6 +115,11 @@ impl Entry {
 
     pub(crate) fn with(mut self, attachments: Vec<bytes::Bytes>) -> Self {
         self.attachments = attachments;
+        self
+    }
+
+    pub(crate) fn with_kept(mut self, kept: Vec<KeptBlob>) -> Self {
+        self.kept = kept;
         self
     }
 }
@@ -194,17 +203,20 @@ impl Book {
         for (stream, expected, entries) in streams {
             let mut events = Vec::with_capacity(entries.len());
             let mut attachments = Vec::new();
+            let mut kept = Vec::new();
             let mut about = SessionId::of_stream(&stream);
             for entry in entries {
                 events.push(encode(&entry)?);
                 about = about.or(entry.about);
                 attachments.extend(entry.attachments);
+                kept.extend(entry.kept);
             }
             append.streams.push(StreamAppend {
                 stream,
                 expected,
                 events,
                 attachments,
+                kept,
                 // Whether the session is sealed, the ledger knows.
                 sealed_for: about.map(|id| id.stream()),
             });

@@ -18,6 +18,8 @@ use fluxvm_verify::check_canonical;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::prepare::KeptBlob;
+
 /// The most events in one append: it must fit into one group commit.
 pub const APPEND_EVENTS_MAX: usize = 512;
 /// The most bytes of payloads in one append: it is held in memory while it waits.
@@ -55,6 +57,11 @@ pub struct StreamAppend {
     /// Blobs that become durable together with the events, at most [`ATTACHMENT_BYTES_MAX`] in one append. They
     /// are read back through their digest.
     pub attachments: Vec<Bytes>,
+    /// Content that is too much to be held while it waits: blobs that [`Ledger::keep_blob`] made durable,
+    /// sealed as this part is. From here on they are found.
+    ///
+    /// [`Ledger::keep_blob`]: crate::Ledger::keep_blob
+    pub kept: Vec<KeptBlob>,
     /// The stream whose key all of this is sealed with, if that stream is sealed; see
     /// [`SealOptions`](crate::SealOptions). Without it everything is as readable as the store is. Each
     /// stream of an append has its own: what becomes durable together is erased apart.

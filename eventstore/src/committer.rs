@@ -230,7 +230,14 @@ impl Committer {
     fn keep_files(&self, append: &Prepared) -> Result<(), AppendError> {
         let attachments = append.streams.iter().flat_map(|it| &it.attachments);
         for (digest, bytes) in attachments.filter_map(|it| it.file.as_ref()) {
-            self.keep_file(digest, bytes)?;
+            match bytes {
+                Some(bytes) => self.keep_file(digest, bytes)?,
+                None if self.shared.blobs.contains(digest) => {}
+                None => {
+                    let reason = "it was erased before anything named it".into();
+                    return Err(AppendError::Blob { reason });
+                }
+            }
         }
         let events = append.streams.iter().flat_map(|stream| &stream.events);
         for prepared in events {

@@ -47,6 +47,7 @@ use crate::export;
 use crate::files;
 use crate::open;
 use crate::prepare;
+use crate::prepare::KeptBlob;
 use crate::redact;
 use crate::redact::PreparedRedaction;
 use crate::redact::RedactError;
@@ -328,6 +329,20 @@ impl Ledger {
         let shared = Arc::clone(&self.inner.shared);
         let put = tokio::task::spawn_blocking(move || shared.put_blob(&bytes));
         put.await.map_err(|_| BlobError::Closed)?
+    }
+
+    /// Makes bytes durable that belong to `stream`, sealed if it is, at most [`BLOB_BYTES_MAX`] of them. An
+    /// append that is sealed for the same stream, or for none where this is for none, takes them up: before
+    /// that nobody finds them.
+    pub async fn keep_blob(
+        &self,
+        stream: Option<StreamName>,
+        bytes: Bytes,
+    ) -> Result<KeptBlob, AppendError> {
+        let shared = Arc::clone(&self.inner.shared);
+        let keep = move || prepare::keep(stream.as_ref(), &bytes, &shared);
+        let kept = tokio::task::spawn_blocking(keep).await;
+        kept.map_err(|_| AppendError::Closed)?
     }
 
     /// The bytes with this digest, whether they were attached to an append or put, checked against

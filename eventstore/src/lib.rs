@@ -86,6 +86,7 @@ pub use ledger::Ledger;
 pub use ledger::LedgerInfo;
 pub use ledger::LedgerOptions;
 pub use ledger::Observer;
+pub use prepare::KeptBlob;
 pub use pruning::CHECKPOINTS_KEPT_MAX;
 pub use redact::REDACTION_BLOBS_MAX;
 pub use redact::REDACTION_EVENTS_MAX;

@@ -4,6 +4,7 @@
 //! that the committer has only headers to hash.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,10 +24,12 @@ use crate::append::ATTACHMENT_BYTES_MAX;
 use crate::append::ATTACHMENT_INLINE_BYTES_MAX;
 use crate::append::Append;
 use crate::append::StreamAppend;
+use crate::blobs::BLOB_BYTES_MAX;
 use crate::blobs::BlobDigest;
 use crate::keys;
 use crate::record::Body;
 use crate::record::INLINE_PAYLOAD_BYTES_MAX;
+use crate::seal::SealId;
 use crate::seal::SealKey;
 use crate::shared::Shared;
 use crate::store::Write;
@@ -44,11 +47,36 @@ pub(crate) struct Prepared {
 }
 
 /// A blob on its way into the store.
+#[derive(Clone)]
 pub(crate) struct Attachment {
     /// What is written with the events: the blob itself, or where its sealed bytes are.
     pub(crate) write: Option<Write>,
-    /// What lies in a file, with its name. It was put there already, and may have been erased since.
-    pub(crate) file: Option<(BlobDigest, Bytes)>,
+    /// The name of a file, with what lies in it where that is still in memory. It was put there already,
+    /// and may have been erased since.
+    pub(crate) file: Option<(BlobDigest, Option<Bytes>)>,
+}
+
+/// A blob that is durable, sealed where its stream is, and that nothing in the store leads to before an
+/// append takes it up.
+#[derive(Clone)]
+pub struct KeptBlob {
+    digest: BlobDigest,
+    seal: Option<SealId>,
+    attachment: Attachment,
+}
+
+impl KeptBlob {
+    /// The digest of its bytes, by which it is read back.
+    pub fn digest(&self) -> BlobDigest {
+        self.digest
+    }
+}
+
+impl fmt::Debug for KeptBlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A small one has its bytes with it, which are nobody's business.
+        write!(f, "KeptBlob({})", self.digest)
+    }
 }
 
 pub(crate) struct PreparedStream {
@@ -171,10 +199,12 @@ fn prepare_stream(
     entropy: &mut &[u8],
     shared: &Shared,
 ) -> Result<PreparedStream, AppendError> {
-    let seal = seal_of(&stream, shared)?;
+    let seal = seal_of(stream.sealed_for.as_ref(), shared)?;
     let key = seal.as_ref().map(|(_, key)| &**key);
     let attachments = stream.attachments.into_iter();
     let attachments = attachments.map(|bytes| attach(&bytes, key, shared));
+    let kept = stream.kept.into_iter().map(|kept| take_up(kept, key));
+    let attachments = attachments.chain(kept);
     let attachments = attachments.collect::<Result<_, AppendError>>()?;
     let events = stream.events.into_iter().map(|event| {
         let (drawn, rest) = entropy
@@ -195,15 +225,45 @@ fn prepare_stream(
 
 /// What is sealed with which key; `None` where it is not to be, or the key's stream is not sealed.
 fn seal_of(
-    append: &StreamAppend,
+    stream: Option<&StreamName>,
     shared: &Shared,
 ) -> Result<Option<(StreamName, Arc<SealKey>)>, AppendError> {
-    let Some((stream, seals)) = append.sealed_for.as_ref().zip(shared.blobs.seals()) else {
+    let Some((stream, seals)) = stream.zip(shared.blobs.seals()) else {
         return Ok(None);
     };
     let is_new = || shared.memory().latest_version(stream).is_none();
     let key = seals.key_for(stream, is_new)?;
     Ok(key.map(|key| (stream.clone(), key)))
+}
+
+/// Makes a blob durable, sealed with the stream's key if the stream is sealed.
+pub(crate) fn keep(
+    stream: Option<&StreamName>,
+    bytes: &Bytes,
+    shared: &Shared,
+) -> Result<KeptBlob, AppendError> {
+    check_limit("bytes of a blob", bytes.len(), BLOB_BYTES_MAX)?;
+    let seal = seal_of(stream, shared)?;
+    let key = seal.as_ref().map(|(_, key)| &**key);
+    let mut attachment = attach(bytes, key, shared)?;
+    if let Some((_, held)) = &mut attachment.file {
+        *held = None;
+    }
+    Ok(KeptBlob {
+        digest: BlobDigest::of(bytes),
+        seal: key.map(|key| key.id),
+        attachment,
+    })
+}
+
+/// A kept blob as a part of an append that is sealed with this key.
+fn take_up(kept: KeptBlob, key: Option<&SealKey>) -> Result<Attachment, AppendError> {
+    match kept.seal == key.map(|key| key.id) {
+        true => Ok(kept.attachment),
+        false => Err(AppendError::Blob {
+            reason: "it was kept for another stream".into(),
+        }),
+    }
 }
 
 fn attach(
@@ -220,7 +280,7 @@ fn attach(
             },
             false => Attachment {
                 write: None,
-                file: Some((put(bytes, shared)?, bytes.clone())),
+                file: Some((put(bytes, shared)?, Some(bytes.clone()))),
             },
         });
     };
@@ -237,7 +297,7 @@ fn attach(
     let value = [&[keys::SEALED_FILE], file.as_bytes().as_slice()].concat();
     Ok(Attachment {
         write: Some((place, value)),
-        file: Some((file, sealed)),
+        file: Some((file, Some(sealed))),
     })
 }
 

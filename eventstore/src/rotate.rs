@@ -115,6 +115,7 @@ impl Committer {
                 expected: ExpectedVersion::Any,
                 events: vec![event],
                 attachments: Vec::new(),
+                kept: Vec::new(),
                 sealed_for: None,
             }],
         };

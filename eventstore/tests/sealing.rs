@@ -1,6 +1,11 @@
 //! A sealed stream: readable through the ledger for as long as its key is there, and erased in every
 //! copy when the key is destroyed.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 mod support;
 
@@ -326,6 +331,115 @@ async fn a_stream_is_sealed_from_its_beginning_or_never() {
         files_with(&dir.path().join("ledger"), SECRET.as_bytes()),
         Vec::<String>::new()
     );
+}
+
+#[tokio::test]
+async fn two_streams_of_one_append_are_sealed_and_erased_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = try_open_sealed(dir.path()).unwrap();
+    let parts = ["session/a", "session/b"];
+    let parts = parts.map(|name| sealed_part(name, said(0), blobs().to_vec()));
+    ledger.append(append(parts.to_vec())).await.unwrap();
+    check_readable(&ledger, "session/a");
+    check_readable(&ledger, "session/b");
+    ledger.shred(shred("session/a")).await.unwrap();
+    ledger.close().await;
+    drop(ledger);
+    assert_eq!(
+        files_with(dir.path(), SECRET.as_bytes()),
+        Vec::<String>::new()
+    );
+    let ledger = try_open_sealed(dir.path()).unwrap();
+    let is_erased: Vec<bool> = all(&ledger)
+        .iter()
+        .map(|event| event.payload == Payload::Redacted)
+        .collect();
+    assert_eq!(is_erased, [true, false, false]);
+    for blob in blobs() {
+        let digest = BlobDigest::of(&blob);
+        assert_eq!(ledger.blob_of(&stream("session/a"), &digest).unwrap(), None);
+    }
+    check_readable(&ledger, "session/b");
+}
+
+async fn kept(ledger: &Ledger, name: &str) -> Vec<KeptBlob> {
+    let mut kept = Vec::new();
+    for blob in blobs() {
+        let stream = Some(stream(name));
+        kept.push(ledger.keep_blob(stream, blob).await.unwrap());
+    }
+    kept
+}
+
+fn taking_up(name: &str, kept: Vec<KeptBlob>) -> Append {
+    let part = sealed_part(name, event(7), Vec::new());
+    append(vec![StreamAppend { kept, ..part }])
+}
+
+#[tokio::test]
+async fn what_was_kept_for_a_stream_is_sealed_with_its_key_and_found_once_it_is_taken_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = try_open_sealed(dir.path()).unwrap();
+    fill(&ledger, "session/open", 1).await;
+    for name in ["session/a", "session/b"] {
+        let first = sealed(name, event(1), Vec::new());
+        ledger.append(first).await.unwrap();
+    }
+    let of_a = kept(&ledger, "session/a").await;
+    let digests: Vec<BlobDigest> = of_a.iter().map(KeptBlob::digest).collect();
+    assert_eq!(digests, blobs().map(|blob| BlobDigest::of(&blob)));
+    assert!(!format!("{of_a:?}").contains(SECRET));
+    let found = |name: &str| ledger.blob_of(&stream(name), &digests[1]).unwrap();
+    assert_eq!(found("session/a"), None, "nothing leads to it yet");
+    for other in ["session/b", "session/open"] {
+        let refused = ledger.append(taking_up(other, of_a.clone())).await;
+        let refused = refused.unwrap_err();
+        assert!(matches!(refused, AppendError::Blob { .. }), "{refused}");
+    }
+    ledger.append(taking_up("session/a", of_a)).await.unwrap();
+    let of_b = kept(&ledger, "session/b").await;
+    ledger.append(taking_up("session/b", of_b)).await.unwrap();
+    check_readable(&ledger, "session/a");
+    check_readable(&ledger, "session/b");
+    assert_eq!(
+        files_with(dir.path(), SECRET.as_bytes()),
+        Vec::<String>::new()
+    );
+
+    let late = kept(&ledger, "session/a").await;
+    ledger.shred(shred("session/a")).await.unwrap();
+    assert_eq!(found("session/a"), None);
+    let refused = ledger.append(taking_up("session/a", late)).await;
+    assert!(matches!(refused, Err(AppendError::KeyDestroyed { .. })));
+    check_readable(&ledger, "session/b");
+
+    let of_open = kept(&ledger, "session/open").await;
+    ledger
+        .append(taking_up("session/open", of_open))
+        .await
+        .unwrap();
+    assert_eq!(found("session/open"), Some(blobs()[1].clone()));
+}
+
+#[tokio::test]
+async fn what_was_kept_and_erased_before_anything_named_it_is_not_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = try_open_sealed(dir.path()).unwrap();
+    let first = sealed("session/a", said(0), blobs().to_vec());
+    ledger.append(first).await.unwrap();
+    let again = kept(&ledger, "session/a").await;
+    let redaction = Redaction {
+        seqs: vec![GlobalSeq::new(1).unwrap()],
+        blobs: again.iter().map(KeptBlob::digest).collect(),
+        looked_until: ledger.head().position,
+        append: one("ledger", 0),
+    };
+    ledger.redact(redaction).await.unwrap();
+    let refused = ledger.append(taking_up("session/a", again)).await;
+    assert!(matches!(refused, Err(AppendError::Blob { .. })));
+    let anew = kept(&ledger, "session/a").await;
+    ledger.append(taking_up("session/a", anew)).await.unwrap();
+    check_readable(&ledger, "session/a");
 }
 
 #[tokio::test]

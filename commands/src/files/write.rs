@@ -7,6 +7,7 @@ use agentd_protocol::FileFault;
 use agentd_protocol::Placed;
 use bytes::Bytes;
 use fluxvm_eventstore::ATTACHMENT_BYTES_MAX;
+use fluxvm_eventstore::AppendError;
 use fluxvm_projections::Event;
 use fluxvm_projections::FileFailed;
 use fluxvm_projections::FileWriteStarted;
@@ -29,6 +30,8 @@ use crate::limits::FILE_WRITE_BYTES_MAX;
 use crate::work;
 use crate::work::Begun;
 
+const _: () = assert!(FILE_WRITE_BYTES_MAX <= ATTACHMENT_BYTES_MAX as u64);
+
 /// Writes a file.
 pub(crate) async fn write(
     inner: &Arc<Inner>,
@@ -38,16 +41,17 @@ pub(crate) async fn write(
 ) -> Result<WriteAnswer, CommandError> {
     let (mut asked, content) = check(request)?;
     let session = inner.book.session(caller, id)?;
-    let mut attachments = Vec::new();
     if session.record == Recording::Full && !content.is_empty() {
-        asked.blobs = store(inner, &content, &mut attachments).await;
+        asked.blobs = vec![asked.digest.clone()];
     }
-    let begun = work::begin(inner, caller, id, |session| {
-        check_writable(session, &asked.path)?;
-        let event = Event::FileWriteStarted(asked.clone());
-        Ok(Entry::new(event).with(attachments.clone()))
-    })
-    .await?;
+    let begun = match begin(inner, caller, id, &asked, &content).await {
+        Err(CommandError::Ledger(AppendError::Blob { reason })) => {
+            tracing::error!(%reason, "a file's content was not stored; only its digest is recorded");
+            asked.blobs = Vec::new();
+            begin(inner, caller, id, &asked, &content).await?
+        }
+        begun => begun?,
+    };
     crash::point("file.write.intent");
     let order = FileOrder {
         path: asked.path.clone(),
@@ -95,21 +99,23 @@ fn check(request: WriteFile) -> Result<(FileWriteStarted, Bytes), CommandError> 
     Ok((asked, request.content))
 }
 
-/// Stores a small content, or leaves it to be stored with its event. Answers the blobs' names: none if it
-/// could not be stored, which keeps no file from being written.
-async fn store(inner: &Inner, content: &Bytes, attachments: &mut Vec<Bytes>) -> Vec<String> {
-    let name = blake3::hash(content).to_hex().to_string();
-    if content.len() <= ATTACHMENT_BYTES_MAX {
-        attachments.push(content.clone());
-        return vec![name];
-    }
-    match inner.book.ledger().put_blob(content.clone()).await {
-        Ok(_) => vec![name],
-        Err(error) => {
-            tracing::error!(%error, "a file's content was not stored; only its digest is recorded");
-            Vec::new()
-        }
-    }
+/// Records the intent, and with it the content if it names it, so that both are sealed and erased as one.
+async fn begin(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    id: SessionId,
+    asked: &FileWriteStarted,
+    content: &Bytes,
+) -> Result<Begun, CommandError> {
+    work::begin(inner, caller, id, |session| {
+        check_writable(session, &asked.path)?;
+        let entry = Entry::new(Event::FileWriteStarted(asked.clone()));
+        Ok(match asked.blobs.is_empty() {
+            true => entry,
+            false => entry.with(vec![content.clone()]),
+        })
+    })
+    .await
 }
 
 fn written(op: u64, asked: FileWriteStarted, placed: Placed) -> FileWritten {

@@ -175,6 +175,7 @@ fn stream(
         expected: ExpectedVersion::at(version),
         events: vec![book::encode(&Entry::new(event))?],
         attachments: Vec::new(),
+        kept: Vec::new(),
         sealed_for: None,
     })
 }

@@ -113,7 +113,7 @@ async fn run(
         .await?;
     drop(turn);
     for (planned, step) in plan.steps.iter().zip(&mut answer.steps) {
-        let because = run_step(inner, caller, request, target, planned, step).await;
+        let because = run_step(inner, caller, request, (source, target), planned, step).await;
         if answer.diverged_at.is_none() && diverged(step) {
             answer.diverged_at = Some(step.seq);
         }
@@ -138,13 +138,13 @@ async fn run_step(
     inner: &Arc<Inner>,
     caller: &Caller,
     request: &Replay,
-    target: SessionId,
+    sessions: (SessionId, SessionId),
     planned: &PlannedStep,
     step: &mut ReplayStep,
 ) -> Option<String> {
     let redone = planned
         .redo
-        .run(inner, caller, target, request.timeout_ms)
+        .run(inner, caller, sessions, request.timeout_ms)
         .await;
     match redone {
         Ok(result) => {

@@ -153,19 +153,19 @@ impl Redo {
         }
     }
 
-    /// Does it again in another session.
+    /// Does again in one session what was recorded of another.
     pub(super) async fn run(
         &self,
         inner: &Arc<Inner>,
         caller: &Caller,
-        target: SessionId,
+        (source, target): (SessionId, SessionId),
         timeout_ms: Option<u64>,
     ) -> Result<ReplayResult, CommandError> {
         let (seq, replayed, same) = match self {
             Self::Exec(recorded) => return run(inner, caller, target, recorded, timeout_ms).await,
             Self::Write(recorded) => {
                 let content = match recorded.blobs.first() {
-                    Some(blob) => inner.content(None, blob).await?,
+                    Some(blob) => inner.content(Some(source), blob).await?,
                     None => Bytes::new(),
                 };
                 let request = WriteFile {
@@ -179,7 +179,7 @@ impl Redo {
                 (answer.seq, replayed, None)
             }
             Self::Upload(recorded) => {
-                let (seq, done) = upload::redo(inner, caller, target, recorded).await?;
+                let (seq, done) = upload::redo(inner, caller, (source, target), recorded).await?;
                 (seq, of_content(&done.sha256, done.mode), None)
             }
             Self::Delete(recorded) => {

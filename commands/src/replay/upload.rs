@@ -19,7 +19,7 @@ use crate::work;
 pub(super) async fn redo(
     inner: &Arc<Inner>,
     caller: &Caller,
-    target: SessionId,
+    (source, target): (SessionId, SessionId),
     recorded: &FileUploaded,
 ) -> Result<(u64, FileUploaded), CommandError> {
     let request = OpenUpload {
@@ -34,7 +34,7 @@ pub(super) async fn redo(
     let mut offset = 0;
     let part_bytes = usize::try_from(UPLOAD_PART_BYTES_MAX).unwrap_or(usize::MAX);
     for blob in &recorded.blobs {
-        let mut rest = inner.content(None, blob).await?;
+        let mut rest = inner.content(Some(source), blob).await?;
         while !rest.is_empty() {
             let part: Bytes = rest.split_to(rest.len().min(part_bytes));
             let length = part.len() as u64;

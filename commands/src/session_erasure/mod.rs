@@ -136,6 +136,7 @@ fn stream_append(
         expected: ExpectedVersion::at(version),
         events: vec![book::encode(&Entry::new(event))?],
         attachments: Vec::new(),
+        kept: Vec::new(),
         sealed_for: None,
     })
 }

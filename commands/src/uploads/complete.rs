@@ -6,8 +6,10 @@ use std::sync::Arc;
 use agentd_client::FileOrder;
 use agentd_protocol::Placed;
 use bytes::Bytes;
+use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::EventId;
 use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::KeptBlob;
 use fluxvm_projections::Event;
 use fluxvm_projections::FileUploadStarted;
 use fluxvm_projections::FileUploaded;
@@ -195,12 +197,13 @@ async fn conclude(
     recovered: bool,
 ) -> Result<(), CommandError> {
     let asked = &upload.asked;
-    let blobs = match begun.session.record {
-        Recording::Full => keep(inner, received).await,
+    let session = begun.session.id;
+    let kept = match begun.session.record {
+        Recording::Full => keep(inner, session, received).await,
         Recording::Digest => Vec::new(),
     };
     crash::point("file.upload.kept");
-    let outcome = Event::FileUploaded(FileUploaded {
+    let outcome = FileUploaded {
         op: begun.op,
         upload: asked.upload,
         path: asked.path.clone(),
@@ -211,21 +214,16 @@ async fn conclude(
         mode: done.placed.mode,
         parents: asked.parents,
         replaced: done.placed.replaced,
-        blobs,
+        blobs: Vec::new(),
         recovered,
-    });
-    let completed = Event::UploadCompleted(UploadCompleted {
-        upload: asked.upload,
-    });
-    let entries = vec![
-        Entry::new(outcome).caused_by(begun.intent),
-        Entry::new(completed),
-    ];
-    let session = begun.session.id;
-    inner
-        .book
-        .append_all(caller, session.stream(), ExpectedVersion::Exists, entries)
-        .await?;
+    };
+    match append(inner, caller, begun, &outcome, kept).await {
+        Err(CommandError::Ledger(AppendError::Blob { reason })) => {
+            tracing::error!(%reason, "an upload was not stored; only its digest is recorded");
+            append(inner, caller, begun, &outcome, Vec::new()).await?;
+        }
+        appended => appended?,
+    }
     if let Err(error) = inner.uploading.spool.remove(session, asked.upload).await {
         // The next start drops them.
         tracing::warn!(%error, "the parts of a complete upload are left");
@@ -233,21 +231,47 @@ async fn conclude(
     Ok(())
 }
 
-/// Stores the content in pieces; none of them if one cannot be stored.
-async fn keep(inner: &Inner, received: &Received) -> Vec<String> {
+/// Records the outcome with the content that was kept, and that the upload is complete.
+async fn append(
+    inner: &Inner,
+    caller: &Caller,
+    begun: &Begun,
+    outcome: &FileUploaded,
+    kept: Vec<KeptBlob>,
+) -> Result<(), CommandError> {
+    let blobs = kept.iter().map(|blob| blob.digest().to_string()).collect();
+    let completed = Event::UploadCompleted(UploadCompleted {
+        upload: outcome.upload,
+    });
+    let outcome = Event::FileUploaded(FileUploaded {
+        blobs,
+        ..outcome.clone()
+    });
+    let outcome = Entry::new(outcome).caused_by(begun.intent);
+    let entries = vec![outcome.with_kept(kept), Entry::new(completed)];
+    let stream = begun.session.id.stream();
+    let appended = inner
+        .book
+        .append_all(caller, stream, ExpectedVersion::Exists, entries);
+    appended.await.map(drop)
+}
+
+/// Makes the content durable in pieces, sealed as the session is; none of them if one cannot be.
+async fn keep(inner: &Inner, session: SessionId, received: &Received) -> Vec<KeptBlob> {
     let mut pieces = Pieces::of(received);
-    let mut blobs = Vec::new();
+    let mut kept = Vec::new();
     loop {
         let piece = match pieces.next().await {
             Ok(Some(piece)) => piece,
-            Ok(None) => return blobs,
+            Ok(None) => return kept,
             Err(error) => {
                 tracing::error!(%error, "an upload's parts cannot be read; only its digest is kept");
                 return Vec::new();
             }
         };
-        match inner.book.ledger().put_blob(piece).await {
-            Ok(digest) => blobs.push(digest.to_string()),
+        let ledger = inner.book.ledger();
+        match ledger.keep_blob(Some(session.stream()), piece).await {
+            Ok(blob) => kept.push(blob),
             Err(error) => {
                 tracing::error!(%error, "an upload was not stored; only its digest is recorded");
                 return Vec::new();

@@ -204,6 +204,7 @@ mod tests {
                 expected: ExpectedVersion::Any,
                 events: vec![NewEvent::new(kind, 1, &n).unwrap()],
                 attachments: Vec::new(),
+                kept: Vec::new(),
                 sealed_for: None,
             }],
         }

@@ -71,6 +71,7 @@ pub fn to(name: &str, expected: ExpectedVersion, events: Vec<NewEvent>) -> Strea
         expected,
         events,
         attachments: Vec::new(),
+        kept: Vec::new(),
         sealed_for: None,
     }
 }

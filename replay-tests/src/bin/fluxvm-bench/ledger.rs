@@ -244,6 +244,7 @@ fn one_event(stream: StreamName) -> Append {
             expected: ExpectedVersion::Any,
             events: vec![NewEvent::new(kind, 1, &payload).expect("a payload")],
             attachments: Vec::new(),
+            kept: Vec::new(),
             sealed_for: None,
         }],
     }

@@ -317,6 +317,7 @@ fn append(id: SessionId, events: Vec<(Event, Option<EventId>)>) -> Append {
             expected: ExpectedVersion::Any,
             events: events.collect(),
             attachments: Vec::new(),
+            kept: Vec::new(),
             sealed_for: None,
         }],
     }
