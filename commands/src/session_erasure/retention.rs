@@ -226,17 +226,24 @@ fn plan(ledger: &Ledger, wanted: &HashSet<SessionId>) -> Result<Plan, ReadError>
         }
     })?;
     let gone: HashSet<GlobalSeq> = going.values().flat_map(|it| &it.seqs).copied().collect();
-    let mut names: HashSet<String> = going.values().flat_map(|it| &it.blobs).cloned().collect();
+    let names: HashSet<String> = going.values().flat_map(|it| &it.blobs).cloned().collect();
+    let mut stay: HashMap<String, HashSet<Option<SessionId>>> = HashMap::new();
     each_event(ledger, |event| {
         if gone.contains(&event.header.seq) {
             return;
         }
-        for digest in event.payload_bytes().map(references).unwrap_or_default() {
-            names.remove(&digest);
+        let of = SessionId::of_stream(&event.header.stream);
+        let named = event.payload_bytes().map(references).unwrap_or_default();
+        for digest in named.into_iter().filter(|digest| names.contains(digest)) {
+            stay.entry(digest).or_default().insert(of);
         }
     })?;
-    for going in going.values_mut() {
-        going.blobs.retain(|digest| names.contains(digest));
+    for (id, going) in &mut going {
+        let is_sealed = ledger.is_sealed(&id.stream());
+        // What a sealed session kept is its own: another session that names the same has one of its own.
+        let counts = |of: &Option<SessionId>| !is_sealed || of.is_none_or(|of| of == *id);
+        let stays = |named: &String| stay.get(named).is_some_and(|by| by.iter().any(counts));
+        going.blobs.retain(|digest| !stays(digest));
         going.blobs.sort_unstable();
         going.blobs.dedup();
     }
