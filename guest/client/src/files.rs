@@ -133,6 +133,18 @@ impl AgentdClient {
         self.upload(target, Box::pin(archive)).await
     }
 
+    /// Applies a set of changes below a folder ([`paths::TAR_CHANGES`]). What fails half-way leaves what
+    /// was done.
+    pub async fn apply_changes(
+        &self,
+        path: &str,
+        changes: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    ) -> Result<(), ClientError> {
+        let query = [("path", path), (paths::TAR_CHANGES, "1")];
+        let target = paths::with_query(paths::TAR, query);
+        self.upload(target, Box::pin(changes)).await
+    }
+
     async fn download(&self, target: String) -> Result<Download, ClientError> {
         let (body, sender) = self.streamed(target).await?;
         Ok(Download {

@@ -41,6 +41,14 @@ pub const FILE_PLACE: &str = "/v1/x/fs/place";
 /// Removes a file or a tree; an addition of this project.
 pub const FILE_REMOVE: &str = "/v1/x/fs/remove";
 
+/// The parameter with which an archive is a set of changes that is applied exactly; an addition of this
+/// project. Members of the kind [`REMOVED`] are paths that go; the others are made with their owner,
+/// their permissions and their time.
+pub const TAR_CHANGES: &str = "x_changes";
+/// The kind of member by which a set of changes says that a path goes: a letter that archives leave to
+/// whoever uses it.
+pub const REMOVED: u8 = b'R';
+
 /// The query of an acknowledgement that wants no result back; an addition of this project. A caller
 /// that followed the stream has the bytes, and a result repeats up to both captures as JSON text.
 pub const ACK_WITHOUT_OUTCOME: &str = "x_outcome=none";

@@ -19,12 +19,19 @@ use nix::fcntl::ResolveFlag;
 use nix::fcntl::open;
 use nix::fcntl::openat2;
 use nix::sys::stat::Mode;
+use nix::sys::stat::UtimensatFlags;
 use nix::sys::stat::mkdirat;
+use nix::sys::stat::utimensat;
+use nix::sys::time::TimeSpec;
+use nix::unistd::Gid;
+use nix::unistd::Uid;
 use nix::unistd::UnlinkatFlags;
+use nix::unistd::fchownat;
 use nix::unistd::linkat;
 use nix::unistd::symlinkat;
 use nix::unistd::unlinkat;
 
+use super::changes::own;
 use super::file::FOLDER_MODE;
 use super::names::Place;
 
@@ -78,6 +85,47 @@ impl Beneath {
     pub(super) fn make_symlink(&mut self, place: &Place, target: &[u8]) -> Result<()> {
         let (folder, name) = self.cleared(place)?;
         symlinkat(as_path(target), folder, as_path(&name))
+    }
+
+    /// Gives a symbolic link its owner and its time.
+    pub(super) fn date_symlink(
+        &mut self,
+        place: &Place,
+        (uid, gid): (u32, u32),
+        modified: TimeSpec,
+    ) -> Result<()> {
+        let (folder, name) = place.split().ok_or(Errno::EISDIR)?;
+        let folder = self.folder(&folder)?;
+        let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        let flags = AtFlags::AT_SYMLINK_NOFOLLOW;
+        own(fchownat(folder, as_path(name), owner.0, owner.1, flags))?;
+        let flags = UtimensatFlags::NoFollowSymlink;
+        utimensat(
+            folder,
+            as_path(name),
+            &TimeSpec::UTIME_OMIT,
+            &modified,
+            flags,
+        )
+    }
+
+    /// Removes a file, a link or an empty folder. What is not there is removed already.
+    pub(super) fn remove(&mut self, place: &Place) -> Result<()> {
+        let (folder, name) = place.split().ok_or(Errno::EISDIR)?;
+        // What was opened last may be what goes.
+        self.last = None;
+        let folder = match openat2(&self.root, as_path(&folder.path()), folder_how()) {
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
+            opened => opened?,
+        };
+        let gone = match unlinkat(&folder, as_path(name), UnlinkatFlags::NoRemoveDir) {
+            Err(Errno::EISDIR) => unlinkat(&folder, as_path(name), UnlinkatFlags::RemoveDir),
+            gone => gone,
+        };
+        match gone {
+            Err(Errno::ENOENT) => Ok(()),
+            gone => gone,
+        }
     }
 
     /// Makes another name for what lies at `target`, itself a place below the root.

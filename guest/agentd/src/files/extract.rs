@@ -84,7 +84,11 @@ pub(crate) fn write_tree(
 }
 
 /// The whole body in a file that has no name.
-fn spool(mut body: Incoming, mut room: Room, announced_bytes: u64) -> Result<File, Fault> {
+pub(super) fn spool(
+    mut body: Incoming,
+    mut room: Room,
+    announced_bytes: u64,
+) -> Result<File, Fault> {
     let folder = std::env::temp_dir();
     room.before(&folder, announced_bytes)?;
     let failed = |error: io::Error| match error.raw_os_error().map(Errno::from_raw) {

@@ -7,6 +7,7 @@
 mod archive;
 mod beneath;
 pub(crate) mod exact;
+mod changes;
 mod extract;
 mod file;
 mod lines;
@@ -19,6 +20,7 @@ use std::io;
 use nix::errno::Errno;
 
 pub(crate) use archive::read_tree;
+pub(crate) use changes::apply_changes;
 pub(crate) use extract::write_tree;
 pub(crate) use file::parse_mode;
 pub(crate) use file::read_file;

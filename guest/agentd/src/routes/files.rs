@@ -1,5 +1,6 @@
 //! The file routes. Errors are prose; there is no slug.
 
+use agentd_protocol::paths;
 use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::Request;
@@ -68,14 +69,19 @@ pub(super) async fn write_file(app: &App, request: Request<Incoming>) -> Answer 
 }
 
 pub(super) async fn write_tree(app: &App, request: Request<Incoming>) -> Answer {
-    let path = match path(&request) {
-        Ok(path) => path,
+    let query = async { Ok((path(&request)?, text(&request, paths::TAR_CHANGES)?)) };
+    let (path, changes) = match query.await {
+        Ok(query) => query,
         Err(fault) => return super::refuse(request, refused(&fault)).await,
     };
     let reserve_bytes = app.settings.disk_reserve_bytes;
     upload(app, request, move |announced, incoming| {
         let limits = TreeLimits::default();
-        files::write_tree(&path, announced, limits, reserve_bytes, incoming)
+        let write = match changes {
+            Some(_) => files::apply_changes,
+            None => files::write_tree,
+        };
+        write(&path, announced, limits, reserve_bytes, incoming)
     })
     .await
 }
