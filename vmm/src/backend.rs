@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::capabilities::Capabilities;
 use crate::error::{AdoptError, CreateError, RemoveError, ReviveError, SnapshotError};
 use crate::snapshot::{
-    Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId, SnapshotSpec,
+    Disk, Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId, SnapshotSpec,
 };
 use crate::spec::{GuestPath, SandboxId, SandboxSpec};
 
@@ -60,13 +60,13 @@ pub trait Backend: Send + Sync {
     /// Idempotent: the answer says whether there was one.
     async fn remove_snapshot(&self, id: &SnapshotId) -> Result<bool, SnapshotError>;
 
-    /// Every path below a folder of a captured disk, as the sandbox saw it, sorted by path.
+    /// Every path below a folder of a disk, as the sandbox saw it, sorted by path.
     async fn manifest(&self, query: ManifestQuery) -> Result<Vec<ManifestEntry>, SnapshotError>;
 
-    /// Opens a regular file of a captured disk for reading. Links are not followed.
+    /// Opens a regular file of a disk for reading. Links are not followed.
     async fn open_file(
         &self,
-        snapshot: &SnapshotId,
+        disk: &Disk,
         path: &GuestPath,
     ) -> Result<tokio::fs::File, SnapshotError>;
 }

@@ -259,10 +259,10 @@ pub enum SnapshotError {
     #[error("memory cannot be kept: {0}")]
     Memory(String),
     /// There is no such path in it, or it is not of the kind that was asked for.
-    #[error("snapshot {snapshot} has no {what} at {path}")]
+    #[error("{disk} has no {what} at {path}")]
     NoSuchPath {
-        /// The snapshot.
-        snapshot: SnapshotId,
+        /// The disk, as a person knows it.
+        disk: String,
         /// What was looked for.
         what: &'static str,
         /// Where.

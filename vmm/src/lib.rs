@@ -23,10 +23,11 @@ pub use error::{
     AdoptError, CreateError, CreateFault, CreateStage, ProbeError, RemoveError, ReviveError,
     SnapshotError, SpecError,
 };
+pub use layers::{escape, unescape};
 pub use procbox::{Procbox, ProcboxOptions, become_subreaper};
 pub use snapshot::{
-    ContentDigest, EntryKind, Identity, ManifestEntry, ManifestQuery, MemoryKept, MemoryWanted,
-    RevivalReport, Revived, Snapshot, SnapshotId, SnapshotSpec,
+    ContentDigest, Disk, EntryKind, Identity, ManifestEntry, ManifestQuery, MemoryKept,
+    MemoryWanted, RevivalReport, Revived, Snapshot, SnapshotId, SnapshotSpec,
 };
 pub use spec::{
     GUEST_PATH_BYTES_MAX, GuestPath, HOSTNAME_BYTES_MAX, IMAGE_NAME_BYTES_MAX, ImageName, ImageRef,

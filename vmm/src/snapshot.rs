@@ -16,6 +16,7 @@ use uuid::Uuid;
 use crate::backend::Sandbox;
 use crate::error::SpecError;
 use crate::spec::GuestPath;
+use crate::spec::ImageRef;
 
 /// The name of one snapshot. It is also a folder name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -251,11 +252,35 @@ pub enum EntryKind {
     Special,
 }
 
-/// Where to read a captured disk.
+/// A disk that can be read without a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// What was captured.
+    Snapshot(SnapshotId),
+    /// What a sandbox of this image begins with. Of the host's own root: as it is now.
+    Image(ImageRef),
+}
+
+impl fmt::Display for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Snapshot(id) => write!(f, "snapshot {id}"),
+            Self::Image(image) => write!(f, "image {image}"),
+        }
+    }
+}
+
+impl From<SnapshotId> for Disk {
+    fn from(id: SnapshotId) -> Self {
+        Self::Snapshot(id)
+    }
+}
+
+/// Where to read a disk.
 #[derive(Clone, Debug)]
 pub struct ManifestQuery {
-    /// The snapshot.
-    pub snapshot: SnapshotId,
+    /// The disk.
+    pub disk: Disk,
     /// The folder below which paths are listed.
     pub folder: GuestPath,
     /// How many paths there may be; more is an error.

@@ -396,7 +396,7 @@ async fn a_captured_disk_is_read_without_mounting_it_and_shows_no_more_than_the_
     let snapshot = checkpoint(sandbox.as_ref()).await;
     let list = async |folder: &str| {
         let query = ManifestQuery {
-            snapshot: snapshot.id,
+            disk: snapshot.id.into(),
             folder: folder.parse().unwrap(),
             entries_max: 100_000,
         };
@@ -454,7 +454,7 @@ async fn a_captured_disk_is_read_without_mounting_it_and_shows_no_more_than_the_
     let read = async |path: &str| {
         let mut file = lab
             .engine
-            .open_file(&snapshot.id, &path.parse().unwrap())
+            .open_file(&snapshot.id.into(), &path.parse().unwrap())
             .await?;
         let mut text = String::new();
         tokio::io::AsyncReadExt::read_to_string(&mut file, &mut text)
@@ -486,7 +486,7 @@ async fn a_captured_disk_is_read_without_mounting_it_and_shows_no_more_than_the_
         Err(SnapshotError::NoSuchPath { .. })
     ));
     let query = ManifestQuery {
-        snapshot: snapshot.id,
+        disk: snapshot.id.into(),
         folder: "/workspace".parse().unwrap(),
         entries_max: 5,
     };

@@ -118,7 +118,7 @@ impl<'de> Deserialize<'de> for LayerPath {
 }
 
 /// Bytes as text: what is not UTF-8 becomes `\xNN`, and a backslash `\\`.
-pub(crate) fn escape(bytes: &[u8]) -> String {
+pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
@@ -136,7 +136,7 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
 }
 
 /// The bytes again. `None` for what [`escape`] never writes.
-pub(crate) fn unescape(text: &str) -> Option<Vec<u8>> {
+pub fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((first, after)) = rest.split_first() {

@@ -69,7 +69,9 @@ use crate::error::{
     SnapshotError,
 };
 use crate::layers::os;
-use crate::snapshot::{Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId};
+use crate::snapshot::{
+    Disk, Identity, ManifestEntry, ManifestQuery, Revived, Snapshot, SnapshotId,
+};
 use crate::spec::{GuestPath, SandboxId, SandboxSpec};
 use arrival::Arrival;
 use create::{Basis, Started};
@@ -284,11 +286,11 @@ impl Backend for Procbox {
 
     async fn open_file(
         &self,
-        snapshot: &SnapshotId,
+        disk: &Disk,
         path: &GuestPath,
     ) -> Result<tokio::fs::File, SnapshotError> {
-        let (engine, id, path) = (Arc::clone(&self.engine), *snapshot, path.clone());
-        let opened = blocking(move || view::open_file(&engine, &id, &path)).await;
+        let (engine, disk, path) = (Arc::clone(&self.engine), disk.clone(), path.clone());
+        let opened = blocking(move || view::open_file(&engine, &disk, &path)).await;
         let file = opened.map_err(os(|| "waiting for the file".to_owned()))??;
         Ok(tokio::fs::File::from_std(file))
     }

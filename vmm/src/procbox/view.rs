@@ -20,8 +20,8 @@ use crate::layers::{
     Entry, Fold, Found, LayerPath, Node, SnapshotRecord, TREE, Tree, digest_of_file, escape,
     nanoseconds, os,
 };
-use crate::snapshot::{ContentDigest, EntryKind, ManifestEntry, ManifestQuery, SnapshotId};
-use crate::spec::GuestPath;
+use crate::snapshot::{ContentDigest, Disk, EntryKind, ManifestEntry, ManifestQuery};
+use crate::spec::{GuestPath, ImageRef};
 
 /// More is no machine id.
 const MACHINE_ID_BYTES_MAX: u64 = 64;
@@ -29,7 +29,7 @@ const MACHINE_ID_BYTES_MAX: u64 = 64;
 /// A captured disk.
 struct View<'a> {
     engine: &'a Engine,
-    id: SnapshotId,
+    disk: Disk,
     fold: Fold,
     trees: Vec<PathBuf>,
     below: Below,
@@ -52,12 +52,23 @@ impl<'a> View<'a> {
         let trees = record.chain.iter();
         Ok(Self {
             engine,
-            id,
+            disk: id.into(),
             fold: fold(engine, record)?,
             trees: trees
                 .map(|layer| engine.store.layer_dir(layer.id).join(TREE))
                 .collect(),
             below: Below::open(engine, &record.image)?,
+        })
+    }
+
+    /// What a sandbox of this image begins with: no layer has anything yet.
+    fn fresh(engine: &'a Engine, image: &ImageRef) -> Result<Self, SnapshotError> {
+        Ok(Self {
+            engine,
+            disk: Disk::Image(image.clone()),
+            fold: Fold::default(),
+            trees: Vec::new(),
+            below: Below::open(engine, image)?,
         })
     }
 
@@ -108,15 +119,23 @@ impl<'a> View<'a> {
 
     fn no_such(&self, what: &'static str, path: &LayerPath) -> SnapshotError {
         SnapshotError::NoSuchPath {
-            snapshot: self.id,
+            disk: self.disk.to_string(),
             what,
             path: path.to_string(),
         }
     }
 
+    /// Only what was captured can have changed since.
+    fn changed(&self, what: String) -> SnapshotError {
+        match self.disk {
+            Disk::Snapshot(id) => damaged(id, what),
+            Disk::Image(_) => SnapshotError::Unsupported(what),
+        }
+    }
+
     /// Opens a captured file.
     fn stored(&self, found: &Found, path: &LayerPath) -> Result<File, SnapshotError> {
-        let missing = |what: String| damaged(self.id, format!("{path}: {what}"));
+        let missing = |what: String| self.changed(format!("{path}: {what}"));
         let tree = self.trees.get(found.layer);
         let tree = tree.ok_or_else(|| missing("its layer is missing".to_owned()))?;
         let tree = Tree::open(tree).map_err(|error| missing(error.to_string()))?;
@@ -151,15 +170,32 @@ pub(super) fn manifest(
     engine: &Engine,
     query: &ManifestQuery,
 ) -> Result<Vec<ManifestEntry>, SnapshotError> {
-    let (record, _pin) = engine.store.pinned(&query.snapshot)?;
-    let view = View::open(engine, &record)?;
+    seen(engine, &query.disk, |view| list(view, query))
+}
+
+/// Looks at a disk, which stays for as long as that takes.
+fn seen<T>(
+    engine: &Engine,
+    disk: &Disk,
+    look: impl FnOnce(&View<'_>) -> Result<T, SnapshotError>,
+) -> Result<T, SnapshotError> {
+    match disk {
+        Disk::Snapshot(id) => {
+            let (record, _pin) = engine.store.pinned(id)?;
+            look(&View::open(engine, &record)?)
+        }
+        Disk::Image(image) => look(&View::fresh(engine, image)?),
+    }
+}
+
+fn list(view: &View<'_>, query: &ManifestQuery) -> Result<Vec<ManifestEntry>, SnapshotError> {
     let top = LayerPath::from(query.folder.as_str());
     let mut entries: Vec<ManifestEntry> = Vec::new();
     let mut todo = vec![top.clone()];
     while let Some(path) = todo.pop() {
         let relative = path.below(&top).unwrap_or_default();
         let is_top = path == top;
-        let Some((entry, is_folder)) = describe(&view, &path, relative)? else {
+        let Some((entry, is_folder)) = describe(view, &path, relative)? else {
             if is_top {
                 return Err(view.no_such("folder", &path));
             }
@@ -227,23 +263,21 @@ fn describe(
 /// Opens a regular file for reading.
 pub(super) fn open_file(
     engine: &Engine,
-    snapshot: &SnapshotId,
+    disk: &Disk,
     path: &GuestPath,
 ) -> Result<File, SnapshotError> {
-    let (record, _pin) = engine.store.pinned(snapshot)?;
-    let view = View::open(engine, &record)?;
     let path = LayerPath::from(path.as_str());
-    match view.at(&path)? {
+    seen(engine, disk, |view| match view.at(&path)? {
         At::Captured(found) => match &found.entry.node {
             Node::File { bytes, digest } => {
                 let file = view.stored(found, &path)?;
-                whole(&view, &path, file, *bytes, *digest)
+                whole(view, &path, file, *bytes, *digest)
             }
             _ => Err(view.no_such("regular file", &path)),
         },
         At::Below(Seen::File { file, .. }) => Ok(file),
         At::Below(_) | At::Nothing => Err(view.no_such("regular file", &path)),
-    }
+    })
 }
 
 /// The machine's id as the sandbox saw it. `None` where it had none that is one.
@@ -279,6 +313,6 @@ fn whole(
     if found == (bytes, digest) {
         Ok(file)
     } else {
-        Err(damaged(view.id, format!("{path} has other content")))
+        Err(view.changed(format!("{path} has other content")))
     }
 }
