@@ -28,6 +28,8 @@ use crate::checkpoint;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::fork;
+use crate::promote;
+use crate::promote::PromoteAnswer;
 use crate::restore;
 use crate::rewind;
 
@@ -36,7 +38,7 @@ const READ_PAGE: usize = 1_024;
 
 /// What tells that a request did something. Of those that are rolled back it is the outcome. A fork's
 /// comes before what is recorded of its children.
-const EFFECTS: [&str; 9] = [
+const EFFECTS: [&str; 10] = [
     "session.create",
     "exec.started",
     "job.start",
@@ -46,6 +48,7 @@ const EFFECTS: [&str; 9] = [
     "session.branch_child",
     "rewind.undo",
     "rewind.redo",
+    "promote",
 ];
 
 /// What a request did.
@@ -67,6 +70,8 @@ pub enum Done {
     Moved(Box<RewindAnswer>),
     /// It started this job of the session, which is given as it is now.
     Started(SessionId, Box<Job>),
+    /// It carried a child's changes to this session.
+    Promoted(SessionId, Box<PromoteAnswer>),
 }
 
 /// What a request is known to have done.
@@ -169,6 +174,10 @@ fn done(
         Event::RewindUndone(outcome) | Event::RewindRedone(outcome) => {
             let answer = rewind::answer(inner, caller, id, effect, outcome)?;
             Ok(Done::Moved(Box::new(answer)))
+        }
+        Event::Promoted(outcome) => {
+            let answer = promote::recorded(id, effect.header.seq.get(), outcome);
+            Ok(Done::Promoted(Box::new(answer)))
         }
         _ => Err(CommandError::Internal("an effect that is none".to_owned())),
     }

@@ -147,6 +147,52 @@ pub enum CommandError {
         /// The limit.
         limit: usize,
     },
+    /// What was asked for is larger than what is done at once.
+    #[error("{what} has more than {limit} {unit}, which is the limit")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+        /// What is counted.
+        unit: &'static str,
+    },
+    /// The session is nobody's child.
+    #[error(
+        "session {0} was not forked from another one: there is no baseline and nobody to promote to"
+    )]
+    NoBaseline(SessionId),
+    /// What would be done is not what the caller saw.
+    #[error(
+        "the plan is {actual} now: something changed since it was {expected}; look at it again"
+    )]
+    PlanChanged {
+        /// The caller's.
+        expected: String,
+        /// The one of now.
+        actual: String,
+    },
+    /// Both sides changed the same paths.
+    #[error("{count} paths are in conflict, the first is {first}: {reason}; nothing was changed")]
+    Conflicts {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        first: String,
+        /// Why it is one.
+        reason: &'static str,
+    },
+    /// Changes could not be brought into a session.
+    #[error("the changes could not be applied: {reason}; {outcome}")]
+    NotApplied {
+        /// What went wrong.
+        reason: String,
+        /// How the session is.
+        outcome: String,
+    },
+    /// The ends of a search do not differ.
+    #[error("{0}")]
+    EndsAgree(String),
     /// The engine cannot do this at all.
     #[error("this session's engine cannot {what}: {reason}")]
     NotSupported {
@@ -384,6 +430,12 @@ impl CommandError {
             Self::TagTaken(_) => "tag_taken",
             Self::TagNotFound { .. } => "tag_not_found",
             Self::Full { .. } => "session_full",
+            Self::TooLarge { .. } => "too_large",
+            Self::NoBaseline(_) => "no_baseline",
+            Self::PlanChanged { .. } => "plan_changed",
+            Self::Conflicts { .. } => "conflicts",
+            Self::NotApplied { .. } => "not_applied",
+            Self::EndsAgree(_) => "ends_agree",
             Self::NotSupported { .. } => "not_supported",
             Self::CannotFork(_) => "cannot_fork",
             Self::MemoryImpossible(_) => "memory_checkpoint_impossible",

@@ -260,3 +260,24 @@ const _: () = assert!(
     FILE_WRITE_BYTES_MAX <= RANGE_BYTES_MAX,
     "a write can be read back"
 );
+
+/// Paths of one workspace that are listed to be compared: each is a few hundred bytes of memory.
+pub const TREE_PATHS_MAX: usize = 200_000;
+
+/// Paths that one comparison lists: an answer is read by people, or by programs of theirs.
+pub const DIFF_PATHS_MAX: usize = 5_000;
+
+/// The longest file that is compared line by line, in bytes.
+pub const DIFF_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The longest text of one comparison, all files together, in bytes.
+pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Paths that one promotion carries.
+pub const PROMOTE_CHANGES_MAX: usize = 2_000;
+
+/// Bytes of files that one promotion carries: what a guest takes at once.
+pub const PROMOTE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+/// Bytes of the names of all paths of one promotion: they are in its event, and an event has 4 MiB.
+pub const PROMOTE_PATHS_BYTES_MAX: usize = 1024 * 1024;

@@ -17,6 +17,7 @@ use fluxvm_projections::KeyState;
 use fluxvm_projections::LifecycleInterrupted;
 use fluxvm_projections::Operation;
 use fluxvm_projections::OperationKind;
+use fluxvm_projections::PromoteFailed;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionCreateFailed;
@@ -35,6 +36,7 @@ use crate::engine::system;
 use crate::error::CommandError;
 use crate::exec;
 use crate::jobs;
+use crate::promote;
 use crate::session_erasure;
 use crate::snapshots;
 use crate::uploads;
@@ -262,6 +264,13 @@ async fn take_up(
             continue;
         }
         let Some(running) = exec::resume(session, operation) else {
+            if matches!(operation.kind, OperationKind::Promote { .. })
+                && let Err(error) = promote::roll_back(inner, session, operation).await
+            {
+                give_up_promotion(inner, caller, session, operation, &error).await?;
+                report.interrupted += 1;
+                continue;
+            }
             interrupt(inner, caller, session, operation).await?;
             report.interrupted += 1;
             continue;
@@ -277,6 +286,34 @@ async fn take_up(
         });
     }
     Ok(report)
+}
+
+/// Records that a promotion is half done and stays so: the checkpoint of before has what was.
+async fn give_up_promotion(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    session: &Session,
+    operation: &Operation,
+    error: &CommandError,
+) -> Result<(), CommandError> {
+    let OperationKind::Promote { child, .. } = &operation.kind else {
+        return Ok(());
+    };
+    let failed = Event::PromoteFailed(PromoteFailed {
+        op: operation.seq,
+        child: *child,
+        code: "interrupted".to_owned(),
+        reason: format!(
+            "the daemon ended in the middle of it, and what was done of it stays: {error}"
+        ),
+        rolled_back: false,
+    });
+    let (id, intent) = (session.id, operation.intent);
+    inner
+        .book
+        .conclude(caller, id, intent, Entry::new(failed))
+        .await?;
+    Ok(())
 }
 
 /// Records that every open operation of a session has no outcome. Answers how many there were.
@@ -319,8 +356,9 @@ async fn interrupt(
     session: &Session,
     operation: &Operation,
 ) -> Result<(), CommandError> {
-    // An operation on snapshots has changed nothing before its outcome.
-    let rolled_back = operation.kind.snapshots() != [None, None];
+    // An operation on snapshots has changed nothing before its outcome, and a search never does.
+    let searched = matches!(operation.kind, OperationKind::Bisect);
+    let rolled_back = searched || operation.kind.snapshots() != [None, None];
     let interrupted = Event::LifecycleInterrupted(LifecycleInterrupted {
         op: operation.kind.name().to_owned(),
         seq: operation.seq,

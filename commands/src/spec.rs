@@ -23,13 +23,7 @@ pub(crate) struct Machine<'a> {
 
 /// The machine as engines are asked for it.
 pub(crate) fn sandbox(machine: Machine<'_>) -> Result<SandboxSpec, CommandError> {
-    let image = match &machine.runtime.image {
-        None => ImageRef::HostRoot,
-        Some(name) => ImageRef::Named(
-            name.parse::<ImageName>()
-                .map_err(|error| invalid("runtime.image", &error.to_string()))?,
-        ),
-    };
+    let image = image(machine.runtime)?;
     let workspace = machine
         .workspace
         .path
@@ -45,6 +39,17 @@ pub(crate) fn sandbox(machine: Machine<'_>) -> Result<SandboxSpec, CommandError>
         env: BTreeMap::new(),
         hostname: machine.hostname,
     })
+}
+
+/// The image that a machine is made from.
+pub(crate) fn image(runtime: &RuntimeRecord) -> Result<ImageRef, CommandError> {
+    match &runtime.image {
+        None => Ok(ImageRef::HostRoot),
+        Some(name) => name
+            .parse::<ImageName>()
+            .map(ImageRef::Named)
+            .map_err(|error| invalid("runtime.image", &error.to_string())),
+    }
 }
 
 fn invalid(field: &'static str, message: &str) -> CommandError {

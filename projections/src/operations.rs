@@ -119,6 +119,21 @@ pub enum OperationKind {
         /// The snapshot that it is made from.
         snapshot: SnapshotId,
     },
+    /// The command that broke something is being looked for.
+    Bisect,
+    /// A child's changes are being carried here.
+    Promote {
+        /// The child.
+        child: SessionId,
+        /// The checkpoint of just before.
+        checkpoint: SnapshotId,
+        /// The child's snapshot.
+        theirs: SnapshotId,
+        /// What the child started from.
+        baseline: SnapshotId,
+        /// Only these paths; empty is all.
+        paths: Vec<String>,
+    },
     /// An intent whose payload was erased.
     Erased,
 }
@@ -163,6 +178,8 @@ impl OperationKind {
             Self::RewindPoint { .. } => "rewind.point",
             Self::Undo { .. } => "rewind.undo",
             Self::Redo { .. } => "rewind.redo",
+            Self::Bisect => "rewind.bisect",
+            Self::Promote { .. } => "promote",
             Self::Erased => "erased",
         }
     }
@@ -199,6 +216,8 @@ impl OperationKind {
                 | Self::Branch { .. }
                 | Self::Undo { .. }
                 | Self::Redo { .. }
+                | Self::Bisect
+                | Self::Promote { .. }
         )
     }
 
@@ -223,6 +242,10 @@ impl OperationKind {
             | Self::RewindPoint { snapshot, .. }
             | Self::Redo { snapshot } => [Some(*snapshot), None],
             Self::Undo { snapshot, keep } => [Some(*snapshot), *keep],
+            // The checkpoint of before is one of the session's own.
+            Self::Promote {
+                theirs, baseline, ..
+            } => [Some(*theirs), Some(*baseline)],
             _ => [None, None],
         }
     }

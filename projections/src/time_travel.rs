@@ -60,7 +60,26 @@ impl Session {
                 self.children.extend(&forked.children);
                 self.save();
             }
-            Event::CheckpointFailed(_)
+            Event::BisectStarted(_) => self.open(envelope, OperationKind::Bisect),
+            Event::PromoteStarted(started) => {
+                self.rewind.something_new();
+                let kind = OperationKind::Promote {
+                    child: started.child,
+                    checkpoint: started.checkpoint,
+                    theirs: started.theirs,
+                    baseline: started.baseline,
+                    paths: started.paths.clone(),
+                };
+                self.open(envelope, kind);
+            }
+            Event::Promoted(_) => {
+                self.close(envelope);
+                self.save();
+            }
+            Event::PromoteFailed(_)
+            | Event::Bisected(_)
+            | Event::BisectFailed(_)
+            | Event::CheckpointFailed(_)
             | Event::RestoreFailed(_)
             | Event::ForkFailed(_)
             | Event::BranchFailed(_)

@@ -3,6 +3,7 @@
 //! so that a typing mistake is answered before a request is made.
 
 pub(crate) mod approvals;
+pub(crate) mod changes;
 pub(crate) mod files;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
@@ -147,6 +148,12 @@ pub(crate) enum Agent {
     Git(files::GitArgs),
     /// Show which tools the sandbox has
     Probe(SessionArg),
+    /// List what a session made of its workspace since it began
+    Artifacts(SessionArg),
+    /// Show what differs between two states, line by line
+    Diff(changes::DiffArgs),
+    /// Carry a child's changes to its parent, all of them or none
+    Promote(changes::PromoteArgs),
     /// Show what happened in a session, step by step
     Timeline(SessionArg),
     /// Show a session's events as the ledger holds them

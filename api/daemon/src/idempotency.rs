@@ -21,6 +21,7 @@ use fluxvm_projections::SessionId;
 use serde::Serialize;
 
 use crate::app::App;
+use crate::changes_view;
 use crate::exec_body::ExecBody;
 use crate::job_view;
 use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
@@ -137,6 +138,9 @@ impl Reply {
             Done::Moved(answer) => {
                 let view = time_travel_view::moved(&answer);
                 Self::json(Success::Done, answer.session.id, &view, None)
+            }
+            Done::Promoted(answer) => {
+                Self::json(Success::Done, &changes_view::promoted(&answer), None)
             }
         }
     }

@@ -13,6 +13,7 @@ mod app;
 mod approval_view;
 mod auth;
 mod body;
+mod changes_view;
 mod cli;
 mod config;
 mod daemon;

@@ -10,6 +10,7 @@
 //! Nothing here knows HTTP, the ledger's types or any rule.
 
 mod answer;
+mod changes;
 mod event;
 mod files;
 mod git;
@@ -41,6 +42,22 @@ pub use answer::SkippedStep;
 pub use answer::StepError;
 pub use answer::Survivor;
 pub use answer::Survivors;
+pub use changes::ApplyView;
+pub use changes::ArtifactsView;
+pub use changes::BisectRequest;
+pub use changes::BisectView;
+pub use changes::Counters;
+pub use changes::CulpritView;
+pub use changes::DiffView;
+pub use changes::NotCarriedView;
+pub use changes::PathDiffView;
+pub use changes::PlanView;
+pub use changes::PromoteRequest;
+pub use changes::PromoteView;
+pub use changes::StateView;
+pub use changes::TreeEntryView;
+pub use changes::VerdictView;
+pub use changes::WorkspaceChanges;
 pub use event::EventView;
 pub use files::ContentView;
 pub use files::EntryView;

@@ -210,6 +210,42 @@ async fn end(
     }
 }
 
+/// Runs a command in a sandbox that no session owns, and forgets it. Answers its exit code.
+pub(crate) async fn unrecorded(
+    inner: &Arc<Inner>,
+    session: &Session,
+    sandbox: &Arc<dyn Sandbox>,
+    command: &str,
+    timeout_ms: u64,
+) -> Result<i32, CommandError> {
+    let exec_id = ExecId(Uuid::new_v4());
+    let running = Running {
+        session: session.id,
+        op: 0,
+        intent: EventId::new(Uuid::nil()),
+        started: ExecStarted {
+            exec_id,
+            command: command.to_owned(),
+            timeout_ms,
+            stdin: false,
+        },
+        keep: false,
+        // Only how it ends is looked at.
+        output_bytes_max: 0,
+        readopted: false,
+    };
+    let (told, _) = oneshot::channel();
+    let attach = Attach::Run(Box::new(start_request(session, &running.started)?), told);
+    let exec_id = guest_exec_id(exec_id)?;
+    match follow::follow(inner, sandbox.as_ref(), &exec_id, &running, attach).await {
+        Ok(ended) => Ok(outcome::exit_code(&ended.exit)),
+        Err(failure) => Err(CommandError::ExecFailed {
+            code: failure.code().to_owned(),
+            reason: failure.to_string(),
+        }),
+    }
+}
+
 /// What a restarted daemon needs to take up the command of an intent again.
 pub(crate) fn resume(session: &Session, operation: &Operation) -> Option<Running> {
     let OperationKind::Exec {

@@ -161,6 +161,29 @@ async fn admit_now(
     Ok(Admitted { session, intent })
 }
 
+/// Whether a line may run that belongs to an operation whose own event has it.
+///
+/// # Errors
+///
+/// `Refused` for what the rules do not let through by themselves.
+pub(crate) async fn permits(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    id: SessionId,
+    line: &str,
+) -> Result<(), CommandError> {
+    let judgement = judge(inner, caller, id, line).await?;
+    let reason = match judgement.verdict {
+        Verdict::Run => return Ok(()),
+        Verdict::Ask { matched, .. } => format!("`{matched}` needs an approval"),
+        Verdict::Refuse { reason, .. } => reason,
+    };
+    Err(CommandError::Refused {
+        code: "policy_refused",
+        reason,
+    })
+}
+
 /// What the session's rules say of a line. A long line takes some time, which no other request waits for.
 async fn judge(
     inner: &Inner,

@@ -8,6 +8,7 @@
 //! [`Event::decode`] that lifts the old one.
 
 pub(crate) mod approval;
+pub(crate) mod bisect;
 pub(crate) mod budget;
 pub(crate) mod checkpoint;
 pub(crate) mod exec;
@@ -19,6 +20,7 @@ pub(crate) mod idempotency;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod lifecycle;
+pub(crate) mod promote;
 pub(crate) mod replay;
 pub(crate) mod rewind;
 pub(crate) mod session;
@@ -245,6 +247,20 @@ events! {
     RewindRedoFailed(checkpoint::SnapshotOperationFailed) = "rewind.redo.failed",
     /// A point is kept, or no longer.
     RewindPinned(rewind::RewindPinned) = "rewind.pin",
+    /// The command that broke something is about to be looked for.
+    BisectStarted(bisect::BisectStarted) = "rewind.bisect.started",
+    /// The command that broke something was found.
+    Bisected(bisect::Bisected) = "rewind.bisect",
+    /// It was not found.
+    BisectFailed(bisect::BisectFailed) = "rewind.bisect.failed",
+    /// A child's changes are about to be carried here.
+    PromoteStarted(promote::PromoteStarted) = "promote.started",
+    /// A child's changes were carried here.
+    Promoted(promote::Promoted) = "promote",
+    /// They were not.
+    PromoteFailed(promote::PromoteFailed) = "promote.failed",
+    /// The session's changes were carried to its parent.
+    PromotedOut(promote::PromotedOut) = "promote.out",
     /// A daemon opened this ledger.
     HostStarted(host::HostStarted) = "host.started",
     /// What a starting daemon found, took up again and removed.

@@ -95,6 +95,18 @@ pub(crate) enum RewindVerb {
         #[arg(long)]
         unpin: bool,
     },
+    /// Find the command that broke it: TEST ends with 0 where all is well
+    Bisect {
+        /// A command that is run in copies of the session's earlier states
+        #[arg(value_name = "TEST")]
+        test: String,
+        /// A state in which it passes [default: the oldest point]
+        #[arg(long, value_name = "TAG")]
+        good: Option<String>,
+        /// A state in which it fails [default: now]
+        #[arg(long, value_name = "TAG")]
+        bad: Option<String>,
+    },
     /// Make children from a point of the past; the session itself goes on as it is
     Branch {
         /// The point, or a checkpoint

@@ -1,6 +1,7 @@
 //! One module per group of verbs: make the request, show the answer, choose the exit code.
 
 mod approvals;
+mod changes;
 mod events;
 mod evidence;
 mod exec;
@@ -165,6 +166,9 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
         Agent::Pull(args) | Agent::Download(args) => transfer::download(context, &args),
         Agent::Git(args) => git::run(context, &args),
         Agent::Probe(args) => files::probe(context, &args.id),
+        Agent::Artifacts(args) => changes::artifacts(context, &args.id),
+        Agent::Diff(args) => changes::diff(context, &args),
+        Agent::Promote(args) => changes::promote(context, &args),
         Agent::Timeline(args) => events::timeline(context, &args.id),
         Agent::Events(args) => events::run(context, &args),
         Agent::Replay(args) => replay::run(context, &args),

@@ -94,6 +94,16 @@ pub(super) fn rewind(context: &Context, args: &RewindArgs) -> Result<u8, CliErro
             let body = json!({"tag": tag, "pinned": !unpin});
             show_ring(context, session, "rewind/pin", &body)
         }
+        RewindVerb::Bisect { test, good, bad } => {
+            let body = section([
+                ("test", Some(Value::from(test.as_str()))),
+                ("good", good.as_deref().map(Value::from)),
+                ("bad", bad.as_deref().map(Value::from)),
+            ]);
+            post(context, session, "rewind/bisect", &body, |id| {
+                move |answer: &Value, style: Style| render::changes::bisected(&id, answer, style)
+            })
+        }
         RewindVerb::Branch {
             tag,
             count,

@@ -157,6 +157,20 @@ fn time_travel_words(kind: &str, data: &Value) -> Option<String> {
                 tag => format!("{children} from {tag}"),
             }
         }
+        "promote" if end.is_empty() => {
+            let listed = |key: &str| data.get(key).and_then(Value::as_array).map_or(0, Vec::len);
+            let paths = listed("added") + listed("modified") + listed("deleted");
+            format!("{} from {}", count(paths, "path"), string(data, "child"))
+        }
+        "promote" => format!("from {}", string(data, "child")),
+        "promote.out" => match number(data, "carried") {
+            Some(carried) => format!("{carried} paths to {}", string(data, "parent")),
+            None => return None,
+        },
+        "rewind.bisect" => match data.pointer("/culprit/command").and_then(Value::as_str) {
+            Some(command) => format!("it was: {command}"),
+            None => string(data, "test").to_owned(),
+        },
         "rewind.point" => match number(data, "before") {
             Some(before) => format!("{tag} before event {before}"),
             None => format!("{tag} before {}", string(data, "label")),
@@ -290,6 +304,22 @@ mod tests {
                 json!({"tag": "rw-1", "steps": 2}),
                 "to rw-1, 2 steps",
             ),
+            (
+                "promote",
+                json!({"op": 1, "child": "c", "added": ["a"], "modified": [], "deleted": ["b"]}),
+                "2 paths from c",
+            ),
+            (
+                "promote.out",
+                json!({"parent": "p", "carried": 2}),
+                "2 paths to p",
+            ),
+            (
+                "rewind.bisect",
+                json!({"op": 1, "test": "make", "culprit": {"command": "rm a"}}),
+                "it was: rm a",
+            ),
+            ("rewind.bisect.started", json!({"test": "make"}), "make"),
             (
                 "rewind.point",
                 json!({"tag": "rw-1", "before": 9}),

@@ -4,6 +4,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod capabilities;
+pub(crate) mod changes;
 pub(crate) mod events;
 pub(crate) mod evidence;
 pub(crate) mod files;

@@ -2,6 +2,7 @@
 //! decides nothing.
 
 mod approvals;
+mod changes;
 mod checkpoints;
 mod create;
 mod events;
@@ -21,6 +22,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod trajectory;
 mod uploads;
 
 use axum::Router;
@@ -75,6 +77,7 @@ pub(crate) fn router(app: App) -> Router {
         )
         .route("/v1/agents/sessions/{id}/replay", post(replay::replay))
         .merge(time_travel())
+        .merge(outcomes())
         .route("/v1/agents/sessions/{id}/usage", post(sessions::usage))
         .route(
             "/v1/agents/sessions/{id}/tokens",
@@ -160,6 +163,25 @@ fn time_travel() -> Router<App> {
         .route(
             "/v1/agents/sessions/{id}/rewind/branch",
             post(rewind::branch),
+        )
+}
+
+/// What came of sessions: differences, what they made, carrying it on.
+fn outcomes() -> Router<App> {
+    Router::new()
+        .route(
+            "/v1/agents/sessions/{id}/trajectory",
+            get(trajectory::trajectory),
+        )
+        .route(
+            "/v1/agents/sessions/{id}/artifacts",
+            get(changes::artifacts),
+        )
+        .route("/v1/agents/sessions/{id}/diff", get(changes::diff))
+        .route("/v1/agents/sessions/{id}/promote", post(changes::promote))
+        .route(
+            "/v1/agents/sessions/{id}/rewind/bisect",
+            post(changes::bisect),
         )
 }
 

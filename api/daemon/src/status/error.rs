@@ -341,6 +341,11 @@ fn status_of(error: &CommandError) -> StatusCode {
         | CommandError::MemoryImpossible(_)
         | CommandError::RingFull { .. }
         | CommandError::NoSuchStep { .. }
+        | CommandError::TooLarge { .. }
+        | CommandError::NoBaseline(_)
+        | CommandError::PlanChanged { .. }
+        | CommandError::Conflicts { .. }
+        | CommandError::EndsAgree(_)
         | CommandError::IdempotencyRunning => StatusCode::CONFLICT,
         CommandError::InsufficientStorage { .. } => StatusCode::INSUFFICIENT_STORAGE,
         CommandError::TooMany { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -351,7 +356,9 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::Snapshot(error) => status_of_snapshot(error),
         CommandError::Revive(error) => status_of_revive(error),
         CommandError::SnapshotLate { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        CommandError::WorkspaceNotReady(_) => StatusCode::BAD_GATEWAY,
+        CommandError::WorkspaceNotReady(_) | CommandError::NotApplied { .. } => {
+            StatusCode::BAD_GATEWAY
+        }
         CommandError::ExecFailed { code, .. } => match code.as_str() {
             // The command itself cannot be started: its own fault, not the guest's.
             "spawn_failed" => StatusCode::BAD_REQUEST,

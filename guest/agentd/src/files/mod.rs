@@ -6,8 +6,8 @@
 
 mod archive;
 mod beneath;
-pub(crate) mod exact;
 mod changes;
+pub(crate) mod exact;
 mod extract;
 mod file;
 mod lines;
