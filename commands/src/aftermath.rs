@@ -177,7 +177,7 @@ fn done(
         }
         Event::Promoted(outcome) => {
             let answer = promote::recorded(id, effect.header.seq.get(), outcome);
-            Ok(Done::Promoted(Box::new(answer)))
+            Ok(Done::Promoted(id, Box::new(answer)))
         }
         _ => Err(CommandError::Internal("an effect that is none".to_owned())),
     }

@@ -10,6 +10,7 @@ use crate::event::exec::is_false;
 use crate::event::rewind::Trigger;
 use crate::ids::ExecId;
 use crate::ids::JobId;
+use crate::ids::SessionId;
 use crate::ids::SnapshotId;
 /// An intent whose outcome is not known yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::{Lab, Traces, sh};
-use fluxvm_vmm::{Backend, SandboxId, SandboxSpec, UserNamespace};
+use fluxvm_vmm::{Backend, Disk, SandboxId, SandboxSpec, UserNamespace};
 
 /// A user and group that nobody has.
 const NOBODY_ELSE: u32 = 54_321;
@@ -193,7 +193,10 @@ async fn an_ordinary_users_disk_is_captured_too() {
     assert_eq!(sh(guest, look).await.output, before);
     let mut file = lab
         .engine
-        .open_file(&snapshot.id, &"/etc/own".parse().unwrap())
+        .open_file(
+            &Disk::Snapshot(snapshot.id.clone()),
+            &"/etc/own".parse().unwrap(),
+        )
         .await
         .unwrap();
     let mut text = String::new();

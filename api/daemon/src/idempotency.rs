@@ -139,8 +139,9 @@ impl Reply {
                 let view = time_travel_view::moved(&answer);
                 Self::json(Success::Done, answer.session.id, &view, None)
             }
-            Done::Promoted(answer) => {
-                Self::json(Success::Done, &changes_view::promoted(&answer), None)
+            Done::Promoted(id, answer) => {
+                let view = changes_view::promoted(&answer);
+                Self::json(Success::Done, id, &view, None)
             }
         }
     }

@@ -72,6 +72,24 @@ impl Scope {
     }
 }
 
+impl Scope {
+    /// Whether all of these sessions are the token's own: a state may be held against another session's.
+    ///
+    /// # Errors
+    ///
+    /// Why not, for people.
+    pub(crate) fn reaches_only(
+        &self,
+        sessions: impl IntoIterator<Item = SessionId>,
+    ) -> Result<(), String> {
+        let id = self.session;
+        match sessions.into_iter().any(|session| session != id) {
+            true => Err(format!("this token reaches session {id} and nothing else")),
+            false => Ok(()),
+        }
+    }
+}
+
 /// The operations that a route is; `None` for administrators only.
 fn needed(method: &Method, route: &str) -> Option<&'static [&'static str]> {
     let rest = route.strip_prefix("/v1/agents/sessions/{id}")?;
@@ -83,6 +101,8 @@ fn needed(method: &Method, route: &str) -> Option<&'static [&'static str]> {
         {
             &["read"]
         }
+        // What differs is shown line by line.
+        "/diff" if reads => &["read", "files.read"],
         "/usage" if method == Method::POST => &["exec"],
         "/exec" | "/exec/stream" => &["exec"],
         "/probe" if reads => &["exec"],
@@ -135,6 +155,8 @@ mod tests {
         assert!(!allowed(&format!("{own}0"), "/v1/agents/sessions/{id}"));
         assert!(!allowed("/v1/agents/sessions", "/v1/agents/sessions"));
         assert!(!allowed("/v1/ledger/info", "/v1/ledger/info"));
+        assert!(all.reaches_only([SessionId(Uuid::nil())]).is_ok());
+        assert!(all.reaches_only([SessionId(Uuid::from_u128(1))]).is_err());
         let other = format!("{SESSIONS}{}", Uuid::from_u128(1));
         assert!(!allowed(&other, "/v1/agents/sessions/{id}"));
     }
@@ -164,6 +186,12 @@ mod tests {
             assert!(scope(&[op]).allows(&method, &own, &route).is_ok(), "{rest}");
             assert!(scope(&[]).allows(&method, &own, &route).is_err(), "{rest}");
         }
+        let diff = |ops: &[&str]| {
+            let route = "/v1/agents/sessions/{id}/diff";
+            scope(ops).allows(&Method::GET, &own, route).is_ok()
+        };
+        assert!(diff(&["read", "files.read"]));
+        assert!(!diff(&["read"]) && !diff(&["files.read"]));
         let all = [
             "read",
             "exec",
@@ -185,6 +213,7 @@ mod tests {
             (Method::POST, "/grants"),
             (Method::POST, "/promote"),
             (Method::POST, "/rewind/undo"),
+            (Method::POST, "/rewind/bisect"),
             (Method::GET, "/pty"),
             (Method::GET, "/something-new"),
         ] {

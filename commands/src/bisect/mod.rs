@@ -67,8 +67,8 @@ impl Engine {
     /// # Errors
     ///
     /// `Invalid`, `NotFound`, `NotRunning`, `Busy`, `CommandsRunning`, `TagNotFound`, `Refused` and
-    /// `NotSupported` before anything was tried; `EndsAgree`, `Snapshot`, `Revive`, `SnapshotLate` and
-    /// `ExecFailed` when nothing was found. The session is as it was.
+    /// `NotSupported` and `InsufficientStorage` before anything was tried; `EndsAgree`, `Snapshot`,
+    /// `Revive`, `SnapshotLate` and `ExecFailed` when nothing was found. The session is as it was.
     pub async fn bisect(
         &self,
         caller: &Caller,
@@ -89,6 +89,7 @@ async fn bisect(
     request: Bisect,
 ) -> Result<BisectAnswer, CommandError> {
     decide::check(&request)?;
+    inner.check_room()?;
     inner.expire_if_due(caller, id).await?;
     guard::permits(inner, caller, id, &request.test).await?;
     let started_at = Instant::now();

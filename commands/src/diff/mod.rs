@@ -37,6 +37,16 @@ pub struct DiffQuery {
     pub path: Option<String>,
 }
 
+impl DiffQuery {
+    /// The other sessions whose states it names.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> {
+        let states = [&self.from, &self.to];
+        states
+            .into_iter()
+            .filter_map(|state| Named::parse(state).session)
+    }
+}
+
 /// A state, as an answer names it.
 #[derive(Clone, Debug)]
 pub struct StateName {

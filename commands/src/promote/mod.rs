@@ -70,8 +70,8 @@ impl Engine {
     /// # Errors
     ///
     /// `Invalid`, `NotFound`, `NoBaseline`, `NotRunning`, `Busy`, `CommandsRunning`, `Full`, `PlanChanged`,
-    /// `Conflicts` and `TooLarge` with nothing changed; `NotApplied` when it could not be done, and says
-    /// how the parent is; `Snapshot`, `SnapshotLate`, `Ledger`.
+    /// `Conflicts`, `TooLarge` and `InsufficientStorage` with nothing changed; `NotApplied` when it could
+    /// not be done, and says how the parent is; `Snapshot`, `SnapshotLate`, `Ledger`.
     pub async fn promote(
         &self,
         caller: &Caller,
@@ -108,6 +108,7 @@ async fn promote(
     let now = inner.clock.now();
     let session = inner.book.session(caller, parent)?;
     decide::check(&session, &child, now)?;
+    inner.check_room()?;
     if request.dry_run {
         let plan = look(inner, &child, &session, &wanted).await?;
         return Ok(answer(id, parent, plan));

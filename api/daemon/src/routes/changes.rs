@@ -1,5 +1,6 @@
 //! What differs between states, what a session made, and carrying it to its parent.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::http::request::Parts;
@@ -8,7 +9,9 @@ use fluxvm_api_types::BisectRequest;
 use fluxvm_api_types::Milliseconds;
 use fluxvm_api_types::PromoteRequest;
 use fluxvm_commands::Bisect;
+use fluxvm_commands::Caller;
 use fluxvm_commands::DiffQuery;
+use fluxvm_commands::Engine;
 use fluxvm_commands::Promote;
 
 use super::OptionalBody;
@@ -19,6 +22,7 @@ use crate::app::Admin;
 use crate::app::App;
 use crate::app::Ready;
 use crate::app::SessionPath;
+use crate::auth::Identity;
 use crate::changes_view;
 use crate::idempotency;
 use crate::idempotency::Reply;
@@ -43,6 +47,7 @@ pub(super) async fn artifacts(
 pub(super) async fn diff(
     State(app): State<App>,
     Admin(caller): Admin,
+    Extension(identity): Extension<Identity>,
     SessionPath(id): SessionPath,
     Ready(engine): Ready,
     uri: Uri,
@@ -54,6 +59,11 @@ pub(super) async fn diff(
         to: state("to", "now"),
         path: parameters.text("path").map(ToOwned::to_owned),
     };
+    if let Some(scope) = &identity.scope {
+        scope
+            .reaches_only(query.sessions())
+            .map_err(ApiError::out_of_scope)?;
+    }
     let work = async move { Ok(engine.diff(&caller, id, query).await?) };
     let answer = app.detached(work).await?;
     json(Success::Done, &changes_view::diff(answer))
@@ -76,16 +86,11 @@ pub(super) async fn promote(
         skip_conflicts: asked.skip_conflicts.unwrap_or(false),
         paths: asked.paths.unwrap_or_default(),
     };
-    let work = async move {
-        engine.session(&caller, id).await?;
-        let (runner, asking) = (engine.clone(), caller.clone());
-        let run = async move {
-            let answer = runner.promote(&asking, id, request).await?;
-            Reply::json(Success::Done, &changes_view::promoted(&answer), None)
-        };
-        idempotency::once(&engine, &caller, key, run).await
+    let work = async move |engine: Engine, caller: Caller| {
+        let answer = engine.promote(&caller, id, request).await?;
+        Reply::json(Success::Done, id, &changes_view::promoted(&answer), None)
     };
-    app.detached(work).await
+    idempotency::in_session(&app, engine, caller, id, key, work).await
 }
 
 pub(super) async fn bisect(
