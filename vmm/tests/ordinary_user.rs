@@ -193,10 +193,7 @@ async fn an_ordinary_users_disk_is_captured_too() {
     assert_eq!(sh(guest, look).await.output, before);
     let mut file = lab
         .engine
-        .open_file(
-            &Disk::Snapshot(snapshot.id.clone()),
-            &"/etc/own".parse().unwrap(),
-        )
+        .open_file(&Disk::Snapshot(snapshot.id), &"/etc/own".parse().unwrap())
         .await
         .unwrap();
     let mut text = String::new();
