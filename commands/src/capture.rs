@@ -75,7 +75,7 @@ pub(crate) async fn capture(
     let captured = match guest::ask_raw(sandbox, bounded).await? {
         Err(ClientError::Refused {
             slug: Some(slug), ..
-        }) if slug == "spawn_failed" => return Ok(None),
+        }) if &*slug == "spawn_failed" => return Ok(None),
         captured => captured.map_err(guest::refused)?,
     };
     // Nobody waits for the guest to forget it.

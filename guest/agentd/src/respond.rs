@@ -130,6 +130,7 @@ pub(crate) fn refused(refusal: &Refusal) -> Answer {
         Slug::StillRunning
         | Slug::AlreadyAcked
         | Slug::StdinNotRequested
+        | Slug::StdinGap
         | Slug::NoTerminal
         | Slug::GenerationConflict => StatusCode::CONFLICT,
         Slug::SpawnFailed | Slug::StdinWriteFailed | Slug::InternalError => {

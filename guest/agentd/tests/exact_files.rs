@@ -55,7 +55,7 @@ fn slug<T: std::fmt::Debug>(done: Result<T, ClientError>) -> String {
     match done {
         Err(ClientError::Refused {
             slug: Some(slug), ..
-        }) => slug,
+        }) => slug.into(),
         other => panic!("{other:?}"),
     }
 }

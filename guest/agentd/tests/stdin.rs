@@ -12,6 +12,7 @@ mod support;
 use std::time::Duration;
 use std::time::Instant;
 
+use agentd_client::ClientError;
 use agentd_client::protocol::ErrorBody;
 use agentd_client::protocol::StartRequest;
 use support::*;
@@ -145,6 +146,55 @@ async fn bytes_of_any_number_are_fed_to_a_command_that_reads_when_it_likes() {
     assert_eq!(told.stdout[..64], expected.stdout[..64]);
     let closed = client.feed(&request.exec_id, b"x", true).await.unwrap_err();
     assert_eq!(refusal(&closed), (410, Some("stdin_closed")));
+}
+
+#[tokio::test]
+async fn a_write_with_its_offset_can_be_repeated_and_is_written_once() {
+    let (guest, client) = Guest::start().await;
+    let request = with_input(command(["cat"]));
+    let stream = client.run(&request).await.unwrap();
+    let followed = tokio::spawn(follow(stream));
+    let id = &request.exec_id;
+    let at = |offset, bytes: &'static [u8], eof| client.stdin_at(id, Some(offset), bytes, eof);
+    for (offset, bytes, written, taken) in [
+        (0, &b"abc"[..], 3, 3),
+        (0, b"abc", 3, 3),
+        (2, b"cd", 2, 4),
+        (1, b"b", 1, 4),
+        (4, b"", 0, 4),
+    ] {
+        let state = at(offset, bytes, false).await.unwrap();
+        assert_eq!((state.written, state.x.unwrap().taken), (written, taken));
+    }
+    let unplaced = client.stdin_at(id, None, b"", false).await.unwrap();
+    assert_eq!(unplaced.x.unwrap().taken, 4, "who asks is told");
+    let gap = at(5, b"f", false).await.unwrap_err();
+    assert_eq!(refusal(&gap), (409, Some("stdin_gap")));
+    assert!(matches!(gap, ClientError::Refused { taken: Some(4), .. }));
+    // Without an offset nothing is said that other daemons do not say.
+    let path = format!("/v1/exec/{id}/stdin");
+    let plain = guest.http("POST", &path, &bearer(), r#"{"data_b64":"ZQ=="}"#);
+    assert!(!plain.body().contains("\"x\""), "{}", plain.body());
+    for _ in 0..2 {
+        let last = at(5, b"f", true).await.unwrap();
+        assert_eq!(
+            (last.written, last.eof),
+            (1, true),
+            "also the end, repeated"
+        );
+    }
+    let late = at(5, b"fg", true).await.unwrap_err();
+    let said = matches!(
+        late,
+        ClientError::Refused {
+            written: Some(1),
+            taken: Some(6),
+            ..
+        }
+    );
+    assert!(said, "{late:?}");
+    let told = followed.await.unwrap();
+    assert_eq!(told.stdout, b"abcdef");
 }
 
 #[tokio::test]

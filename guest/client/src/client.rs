@@ -18,6 +18,7 @@ use agentd_protocol::Procs;
 use agentd_protocol::RunHookPayload;
 use agentd_protocol::StartRequest;
 use agentd_protocol::StartedState;
+use agentd_protocol::StdinExtension;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::StdinState;
 use agentd_protocol::limits::STDIN_WRITE_BYTES_MAX;
@@ -132,12 +133,45 @@ impl AgentdClient {
         bytes: &[u8],
         eof: bool,
     ) -> Result<StdinState, ClientError> {
+        self.write(id, bytes, eof, None).await
+    }
+
+    /// The same, and the answer says how much was taken of all writes. With an `offset`, the number of
+    /// bytes that were written before, it may be repeated until it is answered: what of it the command
+    /// took before is not written again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::stdin`]; `Refused` with 409 and `taken` when bytes before it are missing.
+    pub async fn stdin_at(
+        &self,
+        id: &ExecId,
+        offset: Option<u64>,
+        bytes: &[u8],
+        eof: bool,
+    ) -> Result<StdinState, ClientError> {
+        let extension = StdinExtension { offset };
+        self.write(id, bytes, eof, Some(extension)).await
+    }
+
+    async fn write(
+        &self,
+        id: &ExecId,
+        bytes: &[u8],
+        eof: bool,
+        x: Option<StdinExtension>,
+    ) -> Result<StdinState, ClientError> {
         let request = StdinRequest {
             data_b64: (!bytes.is_empty()).then(|| base64_simd::STANDARD.encode_to_string(bytes)),
             signal: eof.then(|| StdinRequest::EOF.to_owned()),
+            x,
+        };
+        let repeat = match x.and_then(|x| x.offset) {
+            Some(_) => Repeat::Harmless,
+            None => Repeat::Never,
         };
         let path = paths::exec(id, ExecVerb::Stdin);
-        self.json(self.post(path, Some(encode(&request)?), Repeat::Never))
+        self.json(self.post(path, Some(encode(&request)?), repeat))
             .await
     }
 
@@ -366,9 +400,10 @@ impl AgentdClient {
         Err(match serde_json::from_slice::<ErrorBody>(&body) {
             Ok(error) => ClientError::Refused {
                 status,
-                slug: Some(error.error),
+                slug: Some(error.error.into_boxed_str()),
                 detail: error.detail,
                 written: error.x.and_then(|x| x.written),
+                taken: error.x.and_then(|x| x.taken),
             },
             Err(_) => {
                 let detail = String::from_utf8_lossy(&body).into_owned();
@@ -377,6 +412,7 @@ impl AgentdClient {
                     slug: None,
                     detail,
                     written: None,
+                    taken: None,
                 }
             }
         })

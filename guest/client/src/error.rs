@@ -17,11 +17,13 @@ pub enum ClientError {
         /// The HTTP status.
         status: u16,
         /// The stable name, on routes that have one.
-        slug: Option<String>,
+        slug: Option<Box<str>>,
         /// Prose for people; empty where the daemon said nothing.
         detail: String,
         /// Bytes of a write to standard input that were taken all the same.
         written: Option<u64>,
+        /// Bytes that were taken of all such writes together, where that was asked for.
+        taken: Option<u64>,
     },
     /// The daemon said something that is not the protocol.
     #[error("the guest daemon broke the protocol: {0}")]

@@ -37,6 +37,8 @@ pub enum Slug {
     StdinWriteTooLarge,
     /// The kernel refused the write.
     StdinWriteFailed,
+    /// The write begins behind what the command took: bytes before it are missing.
+    StdinGap,
     /// The start's policy cannot be enforced here, and it is not best effort.
     PolicyUnenforceable,
     /// The exec has no terminal.
@@ -65,6 +67,7 @@ impl Slug {
             Self::StdinWriteTimeout => "stdin_write_timeout",
             Self::StdinWriteTooLarge => "stdin_write_too_large",
             Self::StdinWriteFailed => "stdin_write_failed",
+            Self::StdinGap => "stdin_gap",
             Self::PolicyUnenforceable => "policy_unenforceable",
             Self::NoTerminal => "no_terminal",
             Self::GenerationConflict => "generation_conflict",
@@ -100,4 +103,7 @@ pub struct ErrorExtension {
     /// repeats the write goes on after them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub written: Option<u64>,
+    /// Bytes that the command took of all writes together, where the write had an extension too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<u64>,
 }

@@ -243,6 +243,18 @@ pub struct StdinRequest {
     /// [`StdinRequest::EOF`], or nothing. Text, because a daemon judges it after the exec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
+    /// What this project adds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<StdinExtension>,
+}
+
+/// What this project adds to a write to standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StdinExtension {
+    /// How many bytes were written before these. What of them the command took before is not written
+    /// again, so that a write whose answer got lost can be repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
 }
 
 impl StdinRequest {
@@ -255,10 +267,21 @@ impl StdinRequest {
 pub struct StdinState {
     /// The exec's name.
     pub exec_id: ExecId,
-    /// Decoded bytes that the command's pipe took.
+    /// Decoded bytes that the command's pipe took, of a write with an offset those before it included.
     pub written: u64,
     /// Whether standard input was closed.
     pub eof: bool,
+    /// What this project adds, to the answer to a write that has an extension too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub x: Option<StdinStateExtension>,
+}
+
+/// What this project adds to the answer to a write to standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StdinStateExtension {
+    /// Bytes that the command's pipe took of all writes together: the offset of the next one.
+    #[serde(default)]
+    pub taken: u64,
 }
 
 /// One exec in the account of processes.

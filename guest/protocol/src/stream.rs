@@ -96,6 +96,9 @@ pub struct ExitExtension {
     /// From the start to the leader's exit.
     #[serde(default)]
     pub duration_ms: u64,
+    /// When the leader exited, in milliseconds since the epoch on the guest's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_ms: Option<u64>,
     /// What of the start's policy was enforced; absent when it had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforcement: Option<Box<Enforcement>>,

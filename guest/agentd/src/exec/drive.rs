@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use agentd_protocol::ExitEvent;
 use agentd_protocol::ExitExtension;
@@ -112,6 +114,7 @@ struct LeaderEnd {
     /// Whether the supervisor was there to tell; otherwise who else lives has to be looked up.
     told_by_supervisor: bool,
     took: Duration,
+    at: SystemTime,
     timed_out: bool,
 }
 
@@ -150,6 +153,8 @@ async fn live(exec: &Rc<Exec>, running: Running) {
         extension = family.survivors();
     }
     extension.duration_ms = u64::try_from(leader_end.took.as_millis()).unwrap_or(u64::MAX);
+    let since_epoch = leader_end.at.duration_since(UNIX_EPOCH).ok();
+    extension.ended_unix_ms = since_epoch.and_then(|at| u64::try_from(at.as_millis()).ok());
     extension.enforcement = exec.enforcement();
     publish(exec, &leader_end, pump.ended(), extension);
     if !pump.ended() {
@@ -177,13 +182,13 @@ async fn await_leader(
                 .ok()
         }
     };
-    let (fate, took, told_by_supervisor) = match in_time {
-        Some((fate, told)) => (fate, started.elapsed(), told),
+    let (fate, took, at, told_by_supervisor) = match in_time {
+        Some((fate, told)) => (fate, started.elapsed(), SystemTime::now(), told),
         None => {
             timed_out = true;
             let ended = async {
                 let (fate, told) = family.leader_fate(report).await;
-                (fate, started.elapsed(), told)
+                (fate, started.elapsed(), SystemTime::now(), told)
             };
             // Both: the leader's end does not prove that its descendants stopped.
             join(exec.kill(), ended).await.1
@@ -193,6 +198,7 @@ async fn await_leader(
         fate,
         told_by_supervisor,
         took,
+        at,
         timed_out,
     }
 }

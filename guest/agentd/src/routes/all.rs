@@ -311,6 +311,11 @@ pub(super) const ROUTES: &[Route] = &[
                     "stdin_not_requested",
                     "the start did not ask for an input",
                 ),
+                status(
+                    409,
+                    "stdin_gap",
+                    "the write's offset is behind what the command took",
+                ),
                 status(410, "stdin_closed", "the input is closed"),
                 status(
                     413,

@@ -13,6 +13,7 @@ use agentd_protocol::StartedExtension;
 use agentd_protocol::StartedState;
 use agentd_protocol::StdinRequest;
 use agentd_protocol::StdinState;
+use agentd_protocol::StdinStateExtension;
 use agentd_protocol::TerminalSize;
 use agentd_protocol::paths::ACK_OFFSET;
 use agentd_protocol::paths::ACK_WITHOUT_OUTCOME;
@@ -31,7 +32,6 @@ use crate::exec::AckAnswer;
 use crate::exec::Exec;
 use crate::exec::Follow;
 use crate::exec::Refusal;
-use crate::exec::Taken;
 use crate::respond;
 use crate::respond::Answer;
 
@@ -146,11 +146,14 @@ pub(super) async fn stdin(app: &App, id: &str, request: Request<Incoming>) -> An
         let id = exec_id(id)?;
         let exec = app.registry.find(&id).await?;
         let bytes_max = app.settings.stdin_write_bytes_max;
-        let Taken { written, eof } = exec.write_stdin(&request, bytes_max).await?;
+        let took = exec.write_stdin(&request, bytes_max).await?;
+        // Only whoever knows of offsets is told where the next write belongs.
+        let told = request.x.is_some();
         Ok(StdinState {
             exec_id: id,
-            written,
-            eof,
+            written: took.written,
+            eof: took.eof,
+            x: told.then_some(StdinStateExtension { taken: took.taken }),
         })
     };
     match answered.await {

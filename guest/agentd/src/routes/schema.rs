@@ -286,6 +286,7 @@ mod tests {
             offset: 0,
             timed_out: false,
             x: Some(wire::ExitExtension {
+                ended_unix_ms: Some(0),
                 enforcement: Some(Box::default()),
                 ..Default::default()
             }),
@@ -345,7 +346,17 @@ mod tests {
         let stdin = wire::StdinRequest {
             data_b64: Some(String::new()),
             signal: Some(String::new()),
+            x: Some(wire::StdinExtension { offset: Some(0) }),
         };
         check("StdinRequest", &stdin);
+        check("StdinExtension", &stdin.x);
+        let taken = wire::StdinState {
+            exec_id: id.clone(),
+            written: 0,
+            eof: false,
+            x: Some(wire::StdinStateExtension::default()),
+        };
+        check("StdinState", &taken);
+        check("StdinStateExtension", &taken.x);
     }
 }

@@ -148,6 +148,7 @@ impl Family {
             survivors: listed.collect(),
             survivors_total: u64::try_from(live.len()).unwrap_or(u64::MAX),
             duration_ms: 0,
+            ended_unix_ms: None,
             enforcement: None,
         }
     }
