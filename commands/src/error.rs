@@ -87,7 +87,7 @@ pub enum CommandError {
     #[error("job {0} not found in this session")]
     JobNotFound(JobId),
     /// The job has ended, so that nothing can be done to it.
-    #[error("job {0} has ended")]
+    #[error("job {0} has ended; how, and what it wrote, can be read until its session ends")]
     JobEnded(JobId),
     /// The job's standard input takes nothing.
     #[error("the standard input of job {job} is closed: {why}")]

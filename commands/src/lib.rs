@@ -147,6 +147,7 @@ pub use request::FilesystemRequest;
 pub use request::Fork;
 pub use request::ForkFrom;
 pub use request::HostRequest;
+pub use request::InputBytes;
 pub use request::JobInput;
 pub use request::NetworkRequest;
 pub use request::PlaceHold;

@@ -181,15 +181,17 @@ pub const JOB_BATCH_BYTES: usize = 512 * 1024;
 /// Bytes of one write to a job's standard input.
 pub const JOB_STDIN_BYTES_MAX: usize = 48 * 1024;
 
+/// The shortest and the longest time that nobody may be writing to a job's standard input before it
+/// counts as broken off, in milliseconds: a daemon that starts anew has to fit in, and a day is for ever.
+pub const JOB_STDIN_LOST_MS_MIN: u64 = 1_000;
+/// See [`JOB_STDIN_LOST_MS_MIN`].
+pub const JOB_STDIN_LOST_MS_MAX: u64 = 86_400_000;
+
 /// The longest that a request waits for a job's output, in milliseconds.
 pub const JOB_WAIT_MS_MAX: u64 = 25_000;
 
 /// Bytes of one portion of a command's standard input on its way to the guest.
 pub const EXEC_STDIN_PORTION_BYTES: usize = 512 * 1024;
-
-/// How long the rest of a standard input that its command did not want is read and thrown away, so that
-/// the client gets the answer and not a broken connection.
-pub const EXEC_STDIN_DISCARD_TIME: Duration = Duration::from_secs(10);
 
 const _: () = assert!(JOBS_RUNNING_MAX + EXECS_RUNNING_MAX <= 96);
 /// The largest file that one write takes, in bytes: it is in memory as a whole. Larger ones are uploaded.

@@ -175,6 +175,11 @@ pub struct StartJob {
     pub command: String,
     /// Its standard input can be written to.
     pub stdin: bool,
+    /// What it reads, whole, with `stdin`: it is closed after that. It survives this daemon.
+    pub given: Option<Bytes>,
+    /// How long nobody may be writing to its standard input before that counts as broken off and the job
+    /// is ended, in milliseconds; for ever when `None`.
+    pub stdin_lost_ms: Option<u64>,
     /// Bytes of each output stream that are kept.
     pub max_output_bytes: Option<u64>,
     /// Its time limit, in milliseconds; none when `None`.
@@ -186,14 +191,22 @@ pub struct StartJob {
 }
 
 /// Bytes for a job's standard input.
-#[derive(Clone, Debug)]
 pub struct JobInput {
-    /// Where the bytes stand in the request, for an error about them.
-    pub field: &'static str,
     /// The bytes.
-    pub bytes: Bytes,
+    pub bytes: InputBytes,
+    /// How many were written before them. With it a write may be repeated: what of it was taken before is
+    /// not written again.
+    pub offset: Option<u64>,
     /// Close it after them.
     pub close: bool,
+}
+
+/// The bytes of one write.
+pub enum InputBytes {
+    /// All of them, and the field of the request that they stand in. A job that does not read takes fewer.
+    Whole(&'static str, Bytes),
+    /// As they come, for as long as the job lives and they last.
+    Stream(StdinSource),
 }
 
 /// What a command reads: bytes as they come. An error among them means that they broke off.

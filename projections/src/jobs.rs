@@ -45,6 +45,12 @@ pub struct Job {
     pub stdin: bool,
     /// Its standard input was closed.
     pub stdin_closed: bool,
+    /// Bytes that its standard input took, as far as outcomes say it.
+    pub stdin_bytes: u64,
+    /// How long nobody may be writing to it before the job is ended, in milliseconds.
+    pub stdin_lost_ms: Option<u64>,
+    /// It was ended because its standard input broke off.
+    pub stdin_cut: bool,
     /// Its time limit, in milliseconds.
     pub timeout_ms: Option<u64>,
     /// Bytes of each output stream that are kept.
@@ -57,7 +63,7 @@ pub struct Job {
     pub signal: Option<i32>,
     /// When it was asked for.
     pub started_at: DateTime<Utc>,
-    /// When its end was recorded.
+    /// When it ended, by the guest's clock; when its end was recorded where the guest did not say it.
     pub ended_at: Option<DateTime<Utc>>,
     /// The signals that were asked for while it ran, by number.
     pub signals: Vec<i32>,
@@ -147,6 +153,8 @@ impl Jobs {
             }),
             Event::JobStdinWritten(stdin) => self.change(session, stdin.job, |job| {
                 job.stdin_closed |= stdin.closed;
+                let counted = job.stdin_bytes.saturating_add(stdin.written);
+                job.stdin_bytes = stdin.taken.unwrap_or(counted);
             }),
             Event::JobKillStarted(kill) => self.change(session, kill.job, |job| {
                 if job.state == JobState::Running && !job.signals.contains(&kill.number) {
@@ -188,6 +196,7 @@ impl Jobs {
                 stdin: false,
                 timeout_ms: None,
                 max_output_bytes: 0,
+                stdin_lost_ms: None,
             };
             self.start(session, envelope, &erased);
             return;
@@ -223,6 +232,9 @@ impl Job {
             command: started.command.clone(),
             stdin: started.stdin,
             stdin_closed: false,
+            stdin_bytes: 0,
+            stdin_lost_ms: started.stdin_lost_ms,
+            stdin_cut: false,
             timeout_ms: started.timeout_ms,
             max_output_bytes: started.max_output_bytes,
             state: JobState::Running,
@@ -243,7 +255,18 @@ impl Job {
         self.signal = exited.signal;
         self.stdout = Some(exited.stdout.clone());
         self.stderr = Some(exited.stderr.clone());
-        self.end(at);
+        self.stdin_cut = exited.stdin_cut;
+        self.end(
+            self.told_end(exited.ended_unix_ms)
+                .map_or(at, |told| told.min(at)),
+        );
+    }
+
+    /// The end as the guest's clock had it. That clock may be off: nothing ends before it starts.
+    fn told_end(&self, unix_ms: Option<u64>) -> Option<DateTime<Utc>> {
+        let unix_ms = i64::try_from(unix_ms?).ok()?;
+        let told = DateTime::from_timestamp_millis(unix_ms)?;
+        Some(told.max(self.started_at))
     }
 
     fn failed(&mut self, failed: &JobFailed, at: DateTime<Utc>) {
@@ -299,6 +322,7 @@ mod tests {
             stdin: true,
             timeout_ms: None,
             max_output_bytes: 1,
+            stdin_lost_ms: None,
         };
         envelope(seq, "job.start", None, Event::JobStarted(started))
     }
@@ -312,6 +336,8 @@ mod tests {
             exit_code: 143,
             signal: Some(15),
             duration_ms: 1,
+            ended_unix_ms: None,
+            stdin_cut: false,
             stdout: OutputRecord::default(),
             stderr: OutputRecord::default(),
             gap_bytes: 0,
@@ -349,6 +375,32 @@ mod tests {
             (JobState::Killed, Some(143))
         );
         assert!(found.signals.is_empty() && found.stdin_closed);
+    }
+
+    #[test]
+    fn a_job_ended_when_the_guest_says_so_and_not_when_that_became_known() {
+        let ended_at = |told: Option<i64>| {
+            let mut outcome = exited(3, 1);
+            outcome.at += chrono::TimeDelta::seconds(60);
+            if let Event::JobExited(exited) = &mut outcome.event {
+                exited.ended_unix_ms = told.map(|ms| u64::try_from(ms).unwrap());
+            }
+            let jobs = folded(&[started(1), outcome]);
+            jobs.get(SESSION, job(1))
+                .unwrap()
+                .ended_at
+                .unwrap()
+                .timestamp_millis()
+        };
+        let start_ms = 1_800_000_000_000;
+        assert_eq!(ended_at(Some(start_ms + 1_500)), start_ms + 1_500);
+        assert_eq!(ended_at(None), start_ms + 60_000, "it is not known");
+        assert_eq!(ended_at(Some(0)), start_ms, "not before its start");
+        assert_eq!(
+            ended_at(Some(start_ms * 2)),
+            start_ms + 60_000,
+            "nor after its record"
+        );
     }
 
     #[test]

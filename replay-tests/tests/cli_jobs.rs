@@ -37,13 +37,30 @@ fn a_job_is_started_listed_read_fed_and_killed() {
     let input = piped.stdin.take().expect("piped");
     { input }.write_all(&vec![b'x'; 200_000]).expect("written");
     assert!(piped.wait().expect("fluxctl ends").success());
-    assert_eq!(ctl.run(&["agent", "stdin", &id, &fed, "--close"]).code, 0);
+    // What is piped into the last write is written before the end.
+    let words = ["agent", "stdin", &id, &fed, "--close"];
+    let mut last = ctl
+        .command(&words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn();
+    let last = last.as_mut().expect("fluxctl runs");
+    let input = last.stdin.take().expect("piped");
+    { input }.write_all(b" last ").expect("written");
+    assert!(last.wait().expect("fluxctl ends").success());
     let followed = ctl.run(&["agent", "logs", &id, &fed, "-f"]);
-    let expected = format!("one {}end\n", "x".repeat(200_000));
+    let expected = format!("one {} last end\n", "x".repeat(200_000));
     assert!(
         followed.text() == expected,
         "{} bytes",
         followed.stdout.len()
+    );
+    let late = ctl.run(&["agent", "stdin", &id, &fed, "more"]);
+    let next = format!("fluxctl agent logs {id} {fed} -f");
+    assert!(
+        late.code == 1 && late.errors().contains(&next),
+        "{}",
+        late.errors()
     );
 
     let killed = start(&["--timeout", "5m", "--", "sleep 300"]);

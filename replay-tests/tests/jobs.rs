@@ -87,6 +87,13 @@ fn a_page_ends_where_the_next_begins_and_a_wait_ends_with_news() {
         offset = page["next_offset"].as_u64().expect("an offset");
     }
     assert!(read == whole.as_bytes(), "{} bytes", read.len());
+    let stream = format!("{}/stream", Api::job_path(&id, &job));
+    for (place, field) in [("999999999:0", "Last-Event-ID"), ("x", "Last-Event-ID")] {
+        let headers = [("last-event-id", place)];
+        let refused = api.send("GET", &stream, &headers, b"");
+        assert_eq!(refused.error(400), "invalid_field");
+        assert_eq!(refused.json()["field"], field);
+    }
     let behind = api.get(&format!(
         "{}?offset={}",
         Api::job_path(&id, &job),
@@ -293,6 +300,85 @@ fn a_streamed_command_is_a_job_with_its_start_its_output_and_its_end() {
         &[],
     );
     assert_eq!(bad.error(400), "invalid_field");
+    api.remove(&id);
+}
+
+#[test]
+fn a_key_runs_one_streamed_command_and_a_retry_follows_the_same_from_its_beginning() {
+    let daemon = shared();
+    let api = daemon.api();
+    let id = api.create();
+    let path = format!("{SESSIONS}/{id}/exec/stream");
+    let ask = |command: &str| {
+        let body = json!({"command": command}).to_string();
+        api.send("POST", &path, &[("idempotency-key", "k")], body.as_bytes())
+    };
+    let command = "echo ran | tee -a ran; exit 3";
+    let (first, again) = (ask(command), ask(command));
+    let frames = |answer: &fluxvm_replay_tests::Answer| {
+        assert_eq!(answer.status, 200);
+        let text = String::from_utf8(answer.body.clone()).expect("text");
+        let frames = text
+            .split("\n\n")
+            .filter(|frame| frame.starts_with("event: "));
+        frames.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        frames(&first),
+        frames(&again),
+        "the same job, from its first byte on"
+    );
+    assert!(!first.headers.contains_key("idempotent-replayed"));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    assert_eq!(ask("echo other").error(422), "idempotency_key_reused");
+    assert_eq!(api.exec(&id, "cat ran").text(), "ran\n", "it ran once");
+    api.remove(&id);
+}
+
+#[test]
+fn what_is_no_json_is_said_to_be_none() {
+    let daemon = shared();
+    let api = daemon.api();
+    let id = api.create();
+    let bytes = [("content-type", "application/octet-stream")];
+    for route in ["exec/stream", "jobs"] {
+        let path = format!("{SESSIONS}/{id}/{route}");
+        let refused = api.send("POST", &path, &bytes, br#"{"command":"true"}"#);
+        assert_eq!(refused.error(415), "unsupported_media_type", "{route}");
+        let broken = api.send("POST", &path, &[], br#"{"command":"a" "b"}"#);
+        assert_eq!(broken.error(400), "invalid_body", "{route}");
+        assert!(broken.json().get("field").is_none(), "{}", broken.json());
+    }
+    assert!(api.jobs(&id).is_empty());
+    api.remove(&id);
+}
+
+#[test]
+fn a_limit_that_cuts_a_character_does_not_show_a_broken_one() {
+    let daemon = shared();
+    let api = daemon.api();
+    let id = api.create();
+    let body = json!({"command": "printf 'a\u{20ac}\u{20ac}'", "max_output_bytes": 5});
+    let job = api.start_job(&id, &body);
+    let page = ended(api, &id, &job);
+    assert_eq!(page["output"], "a\u{20ac}", "{page}");
+    assert_eq!(
+        (&page["next_offset"], &page["dropped_bytes"]),
+        (&json!(5), &json!(2))
+    );
+    let path = format!("{}/stream", Api::job_path(&id, &job));
+    let mut stream = api.event_stream("GET", &path, &[], &[]);
+    let frame = stream.next_frame();
+    assert_eq!(
+        (&frame.data["output"], &frame.data["next_offset"]),
+        (&json!("a\u{20ac}"), &json!(5))
+    );
+    let own = api.background(&id, "printf 'a\\342'");
+    let page = ended(api, &id, &own);
+    assert_eq!(
+        page["output"], "a\u{fffd}",
+        "what the job wrote is shown as it is"
+    );
     api.remove(&id);
 }
 

@@ -64,11 +64,16 @@ fn so_many_jobs_run_and_so_many_streams_are_read_and_no_more() {
     let refused = api.post(&path, &json!({"command": "true"}));
     assert_eq!(refused.error(429), "too_many");
     assert_eq!(api.exec(&id, "echo still").text(), "still\n");
-    let streams: Vec<_> = (0..16)
+    // Two readers of each job that may run; another session has its own.
+    let streams: Vec<_> = (0..64)
         .map(|_| api.job_stream(&id, &jobs[0], None))
         .collect();
     let one_more = api.get(&format!("{}/stream", Api::job_path(&id, &jobs[0])));
     assert_eq!(one_more.error(429), "too_many");
+    let other = api.create();
+    let output = api.exec_stream(&other, &json!({"command": "exit 3"}));
+    assert_eq!(output.exit_code(), Some(3));
+    api.remove(&other);
     let _ = api.delete(&Api::job_path(&id, &jobs[0])).expect(200);
     for stream in streams {
         let mut output = JobOutput::default();

@@ -139,11 +139,18 @@ fn a_job_that_ended_while_no_daemon_ran_has_its_true_end() {
     eventually("it ends", || {
         processes_with(&marker).is_empty().then_some(())
     });
+    let gone_at = chrono::Utc::now();
     let daemon = Daemon::start(&state);
     let page = ended(daemon.api(), &id, &job);
     assert_eq!(
         (&page["state"], &page["exit_code"], &page["output"]),
         (&json!("exited"), &json!(42), &json!("got it\n"))
+    );
+    let ended_at = page["ended_at"].as_str().expect("a time");
+    let ended_at = chrono::DateTime::parse_from_rfc3339(ended_at).expect("a time");
+    assert!(
+        ended_at <= gone_at,
+        "it ended before it was taken up: {page}"
     );
     daemon.api().remove(&id);
 }
@@ -305,30 +312,34 @@ fn after_each_later_step_of_a_start_the_job_ran_once_and_a_retry_gets_it() {
 }
 
 #[test]
-fn at_each_step_of_a_write_the_ledger_says_whether_it_was_done() {
+fn at_each_step_of_a_write_it_can_be_repeated_and_is_done_once() {
     for point in ["job.stdin.intent", "job.stdin.written"] {
         let prepare =
             |api: &Api, id: &str| api.start_job(id, &json!({"command": "cat", "stdin": true}));
         let ask = |api: &Api, id: &str, job: &str| {
             let path = format!("{}/stdin", Api::job_path(id, job));
-            api.try_send("POST", &path, &[], br#"{"text":"once\n"}"#)
+            api.try_send("POST", &path, &[], br#"{"text":"once\n","offset":0}"#)
                 .is_err()
         };
         let (state, daemon, id, job) = crash_at(point, prepare, ask);
         let api = daemon.api();
         let interrupted = api.only_event(&id, "lifecycle.interrupted");
         assert_eq!(interrupted["data"]["op"], "job.stdin", "{interrupted}");
-        let _ = api
-            .write_to_job(&id, &job, &json!({"text": "end", "close": true}))
-            .expect(200);
+        // Whoever got no answer asks again, and need not know whether it was done.
+        for _ in 0..2 {
+            let repeat = json!({"text": "once\n", "offset": 0});
+            let taken = api.write_to_job(&id, &job, &repeat).expect(200);
+            assert_eq!(
+                (&taken["written"], &taken["next_offset"]),
+                (&json!(5), &json!(5))
+            );
+        }
+        let end = json!({"text": "end", "offset": 5, "close": true});
+        let _ = api.write_to_job(&id, &job, &end).expect(200);
         let output = api.follow_job(&id, &job);
-        let expected: &[u8] = match point {
-            "job.stdin.intent" => b"end",
-            _ => b"once\nend",
-        };
         assert_eq!(
             (&output.stdout[..], output.exit_code()),
-            (expected, Some(0)),
+            (&b"once\nend"[..], Some(0)),
             "{point}"
         );
         settle(&state, daemon, &id);

@@ -291,10 +291,13 @@ pub(crate) struct ExecArgs {
     /// End the command after this long: seconds, or 90s, 10m [default: the daemon's, 30 s]
     #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
     pub(crate) timeout: Option<u64>,
-    /// Print what the command writes as it comes
+    /// Print what the command writes as it comes. An interrupt (Ctrl-C) is passed on to the command; a
+    /// second one leaves it running and says how to follow or end it. The command is ended when nobody
+    /// reads its output any more
     #[arg(long)]
     pub(crate) stream: bool,
-    /// Let the command read what comes on our own standard input
+    /// Let the command read what comes on our own standard input. It is ended if that breaks off: with
+    /// --stream 15 s after fluxctl is gone, without it at once
     #[arg(long)]
     pub(crate) stdin: bool,
     /// The approval that the command was given

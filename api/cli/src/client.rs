@@ -2,9 +2,12 @@
 //! daemon sent, known to us or not. Only loopback http is spoken; proxies of the environment are
 //! never used, since a token must not pass through one.
 
+use std::io;
 use std::io::Read;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::Stream;
 use serde_json::Value;
 use ureq::Agent;
 use ureq::Timeout;
@@ -12,6 +15,9 @@ use ureq::http::Request;
 use ureq::http::Response;
 
 use crate::discover::Endpoint;
+use crate::duplex;
+use crate::duplex::Failure;
+use crate::duplex::Outgoing;
 use crate::error::CliError;
 
 /// A connection on this machine is there at once or not at all.
@@ -23,8 +29,8 @@ const SLOW_ANSWER_TIMEOUT: Duration = Duration::from_secs(360);
 /// Largest JSON answer read into memory: two streams of 16 MiB of output, escaped and in base64,
 /// stay below it.
 const ANSWER_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// The content type of bytes that a command reads.
-const BYTES: &str = "application/octet-stream";
+/// Who we say we are.
+const USER_AGENT: &str = concat!("fluxctl/", env!("CARGO_PKG_VERSION"));
 /// Largest text read: a checkpoint with its signatures, or a proof.
 const TEXT_BYTES_MAX: u64 = 1024 * 1024;
 /// Largest error body read: its message is for a terminal.
@@ -35,13 +41,19 @@ const ERROR_BYTES_MAX: u64 = 64 * 1024;
 pub(crate) enum Patience {
     /// The daemon answers from what it knows.
     Normal,
-    /// The answer comes when a command of the user ends.
+    /// The answer comes when a command of the user ends, or people have decided on one.
     AtMost(Duration),
     /// No limit: a whole replay, a stream.
     Endless,
 }
 
 impl Patience {
+    /// For the start of a command that people may have to decide on first.
+    pub(crate) fn with_approval(wait_seconds: Option<u64>) -> Self {
+        let wait = Duration::from_secs(wait_seconds.unwrap_or(0));
+        Self::AtMost(ANSWER_TIMEOUT.saturating_add(wait))
+    }
+
     fn limit(self) -> Option<Duration> {
         match self {
             Self::Normal => Some(ANSWER_TIMEOUT),
@@ -66,7 +78,7 @@ impl Client {
             .max_redirects(0)
             .proxy(None)
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .user_agent(concat!("fluxctl/", env!("CARGO_PKG_VERSION")))
+            .user_agent(USER_AGENT)
             .build();
         Self {
             agent: config.new_agent(),
@@ -129,31 +141,53 @@ impl Client {
         &self,
         path: &str,
         body: &Value,
+        patience: Patience,
     ) -> Result<impl Read + use<>, CliError> {
-        let response = self.send("POST", path, &[], Some(body), Patience::Normal)?;
+        let response = self.send("POST", path, &[], Some(body), patience)?;
         Ok(unlimited(response))
     }
 
-    /// POST of bytes of any number as they come, answered with JSON.
-    pub(crate) fn post_bytes(
+    /// POST of bytes of any number as they come, answered with JSON that may come before their end.
+    pub(crate) fn post_while_sending(
         &self,
         path: &str,
-        source: &mut dyn Read,
+        body: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
         patience: Patience,
     ) -> Result<Value, CliError> {
-        let builder = self.head("POST", path).header("content-type", BYTES);
-        let request = builder
-            .body(ureq::SendBody::from_reader(source))
-            .map_err(|error| CliError::Usage(error.to_string()))?;
-        let answer_timeout = patience.limit();
-        let request = self
-            .agent
-            .configure_request(request)
-            .timeout_recv_response(answer_timeout)
-            .build();
-        let response = self.agent.run(request);
-        let response = self.answered("POST", path, answer_timeout, response)?;
-        read_json("POST", path, response)
+        let mut headers = vec![("user-agent", USER_AGENT.to_owned())];
+        if let Some(token) = &self.endpoint.token {
+            headers.push(("authorization", format!("Bearer {token}")));
+        }
+        let url = &self.endpoint.url;
+        let request = Outgoing {
+            authority: url.strip_prefix("http://").unwrap_or(url),
+            path,
+            headers,
+            connect_time_max: CONNECT_TIMEOUT,
+            time_max: patience.limit(),
+            answer_bytes_max: usize::try_from(ANSWER_BYTES_MAX).unwrap_or(usize::MAX),
+        };
+        let answered = duplex::post(&request, body);
+        let (status, bytes) = answered.map_err(|failure| match (failure, patience.limit()) {
+            (Failure::Late, Some(waited)) => CliError::Late {
+                method: "POST",
+                path: path.to_owned(),
+                waited,
+            },
+            (failure, _) => CliError::Unreachable {
+                url: url.clone(),
+                reason: failure.to_string(),
+            },
+        })?;
+        if !(200..300).contains(&status) {
+            let text = String::from_utf8_lossy(&bytes);
+            return Err(api_error("POST", path, status, &text));
+        }
+        serde_json::from_slice(&bytes).map_err(|error| CliError::Answer {
+            method: "POST",
+            path: path.to_owned(),
+            reason: error.to_string(),
+        })
     }
 
     /// DELETE, answered with JSON.
@@ -247,7 +281,7 @@ impl Client {
         if response.status().is_success() {
             return Ok(response);
         }
-        Err(api_error(method, path, response))
+        Err(refusal(method, path, response))
     }
 
     fn unreachable(&self, error: &ureq::Error) -> CliError {
@@ -283,9 +317,7 @@ fn read_json(
     serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))
 }
 
-/// The daemon's error body is `{"error": …, "code": …}`; whatever else answers (a stray server on
-/// that port) is quoted by its first line.
-fn api_error(method: &'static str, path: &str, response: Response<ureq::Body>) -> CliError {
+fn refusal(method: &'static str, path: &str, response: Response<ureq::Body>) -> CliError {
     let status = response.status().as_u16();
     let body = response
         .into_body()
@@ -293,7 +325,13 @@ fn api_error(method: &'static str, path: &str, response: Response<ureq::Body>) -
         .limit(ERROR_BYTES_MAX)
         .lossy_utf8(true);
     let text = body.read_to_string().unwrap_or_default();
-    let json: Value = serde_json::from_str(&text).unwrap_or_default();
+    api_error(method, path, status, &text)
+}
+
+/// The daemon's error body is `{"error": …, "code": …}`; whatever else answers (a stray server on
+/// that port) is quoted by its first line.
+fn api_error(method: &'static str, path: &str, status: u16, text: &str) -> CliError {
+    let json: Value = serde_json::from_str(text).unwrap_or_default();
     let string = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
     let message = string("error")
         .or_else(|| text.lines().next().map(str::to_owned))

@@ -158,6 +158,9 @@ impl CliError {
             Self::Api { path, code, .. } if snapshot_advice(code.as_deref(), path).is_some() => {
                 snapshot_advice(code.as_deref(), path)
             }
+            Self::Api { path, code, .. } if job_advice(code.as_deref(), path).is_some() => {
+                job_advice(code.as_deref(), path)
+            }
             Self::Api { status: 404, path, .. } if path.contains("/sessions/") => {
                 Some("`fluxctl agent ls` lists the sessions that exist.".to_owned())
             }
@@ -167,6 +170,27 @@ impl CliError {
 
     fn code_is(&self, wanted: &str) -> bool {
         matches!(self, Self::Api { code: Some(code), .. } if code == wanted)
+    }
+}
+
+/// What to do about a refusal that has to do with a job.
+fn job_advice(code: Option<&str>, path: &str) -> Option<String> {
+    let mut parts = path
+        .split(['/', '?'])
+        .skip_while(|part| *part != "sessions");
+    let id = parts.nth(1)?;
+    let job = parts.nth(1).unwrap_or("JOB");
+    match code? {
+        "job_ended" => Some(format!(
+            "`fluxctl agent logs {id} {job} -f` prints what it wrote and exits with its code."
+        )),
+        "job_not_found" => Some(format!(
+            "`fluxctl agent jobs {id}` lists the jobs there are."
+        )),
+        "stdin_closed" => Some(format!(
+            "`fluxctl agent bg {id} --stdin` starts a job that can be written to."
+        )),
+        _ => None,
     }
 }
 

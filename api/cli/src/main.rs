@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod compress;
 mod discover;
+mod duplex;
 mod duration;
 mod error;
 mod moment;

@@ -22,10 +22,10 @@ use uuid::Uuid;
 use crate::auth::Authenticator;
 use crate::auth::Identity;
 use crate::config::Role;
+use crate::job_streams::JobStreams;
 use crate::lifecycle::Lifecycle;
 use crate::lifecycle::Stage;
 use crate::limits::EXPORTS_MAX;
-use crate::limits::JOB_STREAMS_MAX;
 use crate::limits::STREAMS_MAX;
 use crate::metrics::Metrics;
 use crate::query::read_position;
@@ -44,7 +44,7 @@ struct Shared {
     metrics: Metrics,
     metrics_are_public: bool,
     streams: Arc<Semaphore>,
-    job_streams: Arc<Semaphore>,
+    job_streams: JobStreams,
     exports: Arc<Semaphore>,
 }
 
@@ -64,7 +64,7 @@ impl App {
             metrics,
             metrics_are_public,
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            job_streams: Arc::new(Semaphore::new(JOB_STREAMS_MAX)),
+            job_streams: JobStreams::default(),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         }))
     }
@@ -111,10 +111,9 @@ impl App {
         permit.map_err(|_| ApiError::too_many("event streams", STREAMS_MAX))
     }
 
-    /// Room for one more stream of a job.
-    pub(crate) fn job_stream_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        let permit = Arc::clone(&self.0.job_streams).try_acquire_owned();
-        permit.map_err(|_| ApiError::too_many("job streams", JOB_STREAMS_MAX))
+    /// The streams of jobs.
+    pub(crate) fn job_streams(&self) -> &JobStreams {
+        &self.0.job_streams
     }
 
     /// How many event streams there are.

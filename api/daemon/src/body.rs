@@ -2,13 +2,16 @@
 //!
 //! A server that answers while a client still sends, and then closes, makes the client's kernel throw
 //! the answer away. So a body goes into a [`BodySlot`] at the edge; whoever wants it takes it out, and
-//! what nobody wanted is read and thrown away, within limits, before the answer goes out.
+//! what nobody wanted is read and thrown away, within limits, beside the answer: a client that reads while it
+//! sends has the answer at once, and one that sends first is let finish.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::task::ready;
@@ -28,6 +31,7 @@ use crate::limits::BODY_BYTES_MAX;
 use crate::limits::BODY_READ_TIME_MAX;
 use crate::limits::DRAIN_BYTES_MAX;
 use crate::limits::DRAIN_TIME_MAX;
+use crate::limits::STREAMED_DRAIN_TIME_MAX;
 use crate::status::ApiError;
 
 /// The body of one request, for whoever wants it.
@@ -36,6 +40,8 @@ pub(crate) struct BodySlot {
     body: Arc<Mutex<Option<Body>>>,
     /// The client sends the body only once it was asked to. Not asking is how to refuse it.
     waits: bool,
+    /// It is passed on as it comes, so that it may be of any length.
+    streamed: Arc<AtomicBool>,
 }
 
 impl BodySlot {
@@ -46,6 +52,7 @@ impl BodySlot {
         Self {
             body: Arc::new(Mutex::new(Some(body))),
             waits,
+            streamed: Arc::default(),
         }
     }
 
@@ -90,6 +97,7 @@ impl BodySlot {
 
     /// The body as it comes. What is not taken stays for [`Self::drain`].
     pub(crate) fn stream(self) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+        self.streamed.store(true, Ordering::Relaxed);
         stream::poll_fn(move |context| self.poll_bytes(context))
     }
 
@@ -123,7 +131,10 @@ impl BodySlot {
         if self.waits || body.is_end_stream() {
             return;
         }
-        let mut left = DRAIN_BYTES_MAX;
+        let (mut left, time_max) = match self.streamed.load(Ordering::Relaxed) {
+            true => (usize::MAX, STREAMED_DRAIN_TIME_MAX),
+            false => (DRAIN_BYTES_MAX, DRAIN_TIME_MAX),
+        };
         let all = async {
             while let Some(Ok(frame)) = body.frame().await {
                 let bytes = frame.data_ref().map_or(0, Bytes::len);
@@ -134,7 +145,7 @@ impl BodySlot {
             }
         };
         // Whoever has not sent it by then does not wait for an answer either.
-        let _ = tokio::time::timeout(DRAIN_TIME_MAX, all).await;
+        let _ = tokio::time::timeout(time_max, all).await;
     }
 }
 
@@ -152,6 +163,17 @@ async fn collect(body: &mut Body, bytes_max: usize) -> Result<Option<Bytes>, Str
         kept.extend_from_slice(data);
     }
     Ok(Some(kept.freeze()))
+}
+
+/// The content type of a body that is bytes and nothing else.
+const BYTES: &str = "application/octet-stream";
+
+/// Whether a body says that it is bytes and nothing else.
+pub(crate) fn is_bytes(headers: &HeaderMap) -> bool {
+    let value = headers.get(header::CONTENT_TYPE);
+    let text = value.and_then(|value| value.to_str().ok());
+    let media = text.and_then(|text| text.split(';').next());
+    media.is_some_and(|media| media.trim().eq_ignore_ascii_case(BYTES))
 }
 
 fn waits_for_continue(headers: &HeaderMap) -> bool {

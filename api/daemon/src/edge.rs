@@ -1,8 +1,8 @@
 //! What every request goes through, whatever it asks for.
 //!
 //! In this order: it gets an id; who asks is found out; the handler runs, and a panic in it becomes an
-//! answer; what is left of its body is read away; one audit line says who did what and how it ended. The
-//! audit line has the path and never the query, a header or a body.
+//! answer; what is left of its body is read away beside the answer; one audit line says who did what and how
+//! it ended. The audit line has the path and never the query, a header or a body.
 
 use std::time::Instant;
 
@@ -27,6 +27,7 @@ use crate::auth;
 use crate::auth::AuthRefusal;
 use crate::auth::Identity;
 use crate::body::BodySlot;
+use crate::lifecycle::Stage;
 use crate::limits::PATH_CHARS_RECORDED_MAX;
 use crate::scope::Scope;
 use crate::status::ApiError;
@@ -70,7 +71,7 @@ pub(crate) async fn edge(State(app): State<App>, mut request: Request, next: Nex
     if let Some(scope) = scope {
         response = until_revoked(&app, scope, response);
     }
-    body.drain().await;
+    read_away(&app, body);
     if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
@@ -86,6 +87,17 @@ pub(crate) async fn edge(State(app): State<App>, mut request: Request, next: Nex
         actor, role, %method, path, status, request = %id, duration_ms, "request"
     );
     response
+}
+
+/// Reads away what nobody wanted of a body, while the answer goes out.
+fn read_away(app: &App, body: BodySlot) {
+    let app = app.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = body.drain() => {}
+            () = app.lifecycle().reached(Stage::Stopping) => {}
+        }
+    });
 }
 
 /// Who asks; `None` where nobody needs to say.

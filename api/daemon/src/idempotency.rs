@@ -6,7 +6,6 @@
 
 use std::future::Future;
 
-use axum::body::Body;
 use axum::http::HeaderValue;
 use axum::http::request::Parts;
 use axum::response::Response;
@@ -17,8 +16,11 @@ use fluxvm_commands::Done;
 use fluxvm_commands::Engine;
 use fluxvm_commands::KeyAnswer;
 use fluxvm_commands::KeyClaim;
+use fluxvm_commands::StartJob;
+use fluxvm_projections::JobId;
 use fluxvm_projections::SessionId;
 use serde::Serialize;
+use uuid::Uuid;
 
 use crate::app::App;
 use crate::changes_view;
@@ -229,6 +231,55 @@ where
     app.detached(whole).await
 }
 
+/// A job that runs, or ran.
+pub(crate) struct Started {
+    pub(crate) job: JobId,
+    /// An earlier request with the same key started it.
+    pub(crate) replayed: bool,
+}
+
+/// Starts a job in one session, once per key. What is kept for the key is which job that was: whoever asks
+/// again follows the same one from its beginning.
+pub(crate) async fn job_in_session(
+    app: &App,
+    engine: &Engine,
+    caller: &Caller,
+    id: SessionId,
+    key: Option<RequestKey>,
+    request: StartJob,
+) -> Result<Started, ApiError> {
+    let (engine, caller) = (engine.clone(), caller.clone());
+    let whole = async move {
+        let Some(key) = key else {
+            let job = engine.start_job(&caller, id, request).await?.id;
+            return Ok(Started {
+                job,
+                replayed: false,
+            });
+        };
+        // A session that this caller may not know of must not even make its key claimed.
+        engine.session(&caller, id).await?;
+        let run = {
+            let (engine, caller) = (engine.clone(), caller.clone());
+            async move {
+                let job = engine.start_job(&caller, id, request).await?;
+                Reply::json(Success::Done, id, &job_view::view(&job), None)
+            }
+        };
+        let (answer, replayed) = kept_once(&engine, &caller, key, run).await?;
+        let job = job_of(&answer.body).ok_or_else(ApiError::internal)?;
+        Ok(Started { job, replayed })
+    };
+    app.detached(whole).await
+}
+
+/// The job that a kept answer is about.
+fn job_of(body: &[u8]) -> Option<JobId> {
+    let kept: serde_json::Value = serde_json::from_slice(body).ok()?;
+    let job = kept.get("job")?.as_str()?;
+    Uuid::try_parse(job).ok().map(JobId)
+}
+
 /// Runs a request once per key; without a key, runs it.
 pub(crate) async fn once(
     engine: &Engine,
@@ -239,6 +290,28 @@ pub(crate) async fn once(
     let Some(key) = key else {
         return work.await.map(Reply::into_response);
     };
+    let (answer, replayed) = kept_once(engine, caller, key, work).await?;
+    let response = status::kept(answer.status, &answer.content_type, answer.body);
+    Ok(match replayed {
+        true => status::marked_replayed(response),
+        false => response,
+    })
+}
+
+/// The answer that every request with a key gets.
+struct KeptAnswer {
+    status: u16,
+    content_type: String,
+    body: Bytes,
+}
+
+/// Runs a request once per key. Answers with what is kept for the key, and whether it was kept before.
+async fn kept_once(
+    engine: &Engine,
+    caller: &Caller,
+    key: RequestKey,
+    work: impl Future<Output = Result<Reply, ApiError>> + Send + 'static,
+) -> Result<(KeptAnswer, bool), ApiError> {
     let claimed = match engine
         .claim_key(caller, &key.name, &key.body_blake3)
         .await?
@@ -249,13 +322,16 @@ pub(crate) async fn once(
             content_type,
             body,
         } => {
-            return Ok(status::replayed(status, &content_type, body));
+            let answer = KeptAnswer {
+                status,
+                content_type,
+                body,
+            };
+            return Ok((answer, true));
         }
         KeyClaim::Done(claimed, done) => {
             let kept = Reply::of(done)?.into_kept()?;
-            let (success, body) = (kept.success, kept.body.clone());
-            keep(engine, caller, claimed, kept).await?;
-            return Ok(status::replayed(success.as_u16(), JSON, body));
+            return Ok((keep(engine, caller, claimed, kept).await?, true));
         }
     };
     // A task of its own: even a panic must not leave the key claimed for ever.
@@ -264,7 +340,7 @@ pub(crate) async fn once(
         Err(ApiError::internal())
     });
     match outcome.and_then(Reply::into_kept) {
-        Ok(kept) => keep(engine, caller, claimed, kept).await,
+        Ok(kept) => Ok((keep(engine, caller, claimed, kept).await?, false)),
         Err(error) => {
             if let Err(error) = engine.release_key(caller, claimed).await {
                 tracing::error!(%error, "an Idempotency-Key was not released");
@@ -280,15 +356,20 @@ async fn keep(
     caller: &Caller,
     key: ClaimedKey,
     kept: Kept,
-) -> Result<Response, ApiError> {
-    let answer = KeyAnswer {
+) -> Result<KeptAnswer, ApiError> {
+    let answer = KeptAnswer {
         status: kept.success.as_u16(),
         content_type: JSON.to_owned(),
-        body: kept.body.clone(),
+        body: kept.body,
+    };
+    let durable = KeyAnswer {
+        status: answer.status,
+        content_type: answer.content_type.clone(),
+        body: answer.body.clone(),
         session: Some(kept.session),
     };
-    engine.answer_key(caller, key, answer).await?;
-    Ok(status::answer(kept.success, JSON, Body::from(kept.body)))
+    engine.answer_key(caller, key, durable).await?;
+    Ok(answer)
 }
 
 #[cfg(test)]
@@ -296,7 +377,6 @@ mod tests {
     use axum::http::Request;
     use fluxvm_eventstore::Actor;
     use fluxvm_eventstore::CorrelationId;
-    use uuid::Uuid;
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Jobs and their output as the API shows them.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use chrono::DateTime;
 use chrono::Utc;
@@ -26,15 +27,20 @@ pub(crate) fn view(job: &Job) -> JobView {
         started_at: rfc3339(&job.started_at),
         ended_at: job.ended_at.as_ref().map(rfc3339),
         stdin: job.stdin,
-        timeout_seconds: job
-            .timeout_ms
-            .map(|ms| std::time::Duration::from_millis(ms).as_secs_f64()),
+        stdin_bytes: job.stdin_bytes,
+        stdin_lost_seconds: job.stdin_lost_ms.map(seconds),
+        stdin_cut: job.stdin_cut,
+        timeout_seconds: job.timeout_ms.map(seconds),
         max_output_bytes: job.max_output_bytes,
         failure: job
             .failure
             .clone()
             .map(|(code, message)| JobFailureView { code, message }),
     }
+}
+
+fn seconds(ms: u64) -> f64 {
+    Duration::from_millis(ms).as_secs_f64()
 }
 
 /// How a job ended, for the last frame of its stream.
@@ -44,6 +50,7 @@ pub(crate) fn exit(now: &JobNow) -> JobExitView {
         exit_code: now.job.exit_code,
         state: now.job.state.as_str(),
         signal: now.job.signal,
+        stdin_cut: now.job.stdin_cut,
         truncated: dropped_bytes > 0,
         dropped_bytes,
         stdout_dropped_bytes: now.stdout_dropped_bytes,
@@ -74,6 +81,15 @@ pub(crate) fn whole_text(bytes: &[u8], is_end: bool) -> usize {
         };
     }
     bytes.len()
+}
+
+/// What of these bytes is shown as text, of a stream of which so many bytes were dropped. Where a limit cut
+/// it, a character that lost its rest is not shown as a broken one: the bytes beside the text have it.
+pub(crate) fn shown(bytes: &[u8], dropped_bytes: u64) -> &[u8] {
+    match dropped_bytes {
+        0 => bytes,
+        _ => bytes.get(..whole_text(bytes, false)).unwrap_or(bytes),
+    }
 }
 
 /// Whether more bytes could make these a character: if they cannot, waiting for more is for nothing.
@@ -117,6 +133,13 @@ mod tests {
             assert_eq!(whole_text(bytes, false), whole, "{bytes:?}");
             assert_eq!(whole_text(bytes, true), bytes.len());
         }
+    }
+
+    #[test]
+    fn a_character_that_a_limit_cut_is_not_shown_as_a_broken_one() {
+        assert_eq!(shown(b"a\xe2\x82", 1), b"a");
+        assert_eq!(shown(b"a\xe2\x82", 0), b"a\xe2\x82", "the job's own");
+        assert_eq!(shown(b"a\xff", 1), b"a\xff");
     }
 
     #[test]

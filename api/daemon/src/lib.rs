@@ -21,6 +21,7 @@ mod edge;
 mod event_view;
 mod exec_body;
 mod idempotency;
+mod job_streams;
 mod job_view;
 mod lifecycle;
 mod limits;

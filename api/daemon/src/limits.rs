@@ -42,14 +42,29 @@ pub(crate) const WRITE_STALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// Live event streams at once.
 pub(crate) const STREAMS_MAX: usize = 64;
 
-/// Streams of jobs at once: each reads from the disk.
-pub(crate) const JOB_STREAMS_MAX: usize = 16;
+/// Streams of one session's jobs at once: two readers of each job that may run in it. One session takes
+/// none from another.
+pub(crate) const JOB_STREAMS_SESSION_MAX: usize = 64;
+
+/// Streams of jobs of all sessions at once: each holds a connection and a frame of both outputs in memory,
+/// 640 KiB at most.
+pub(crate) const JOB_STREAMS_MAX: usize = 256;
+
+const _: () = assert!(JOB_STREAMS_SESSION_MAX >= 2 * fluxvm_commands::limits::JOBS_RUNNING_MAX);
+const _: () = assert!(
+    JOB_STREAMS_MAX <= CONNECTIONS_MAX / 2,
+    "others need connections too"
+);
 
 /// Bytes of one output stream of a job in one frame, and read from the disk at once.
 pub(crate) const JOB_FRAME_BYTES: usize = 128 * 1024;
 
 /// Bytes of each output stream of a job in one answer to a poll.
 pub(crate) const JOB_PAGE_BYTES: usize = 256 * 1024;
+
+/// How long the rest of a body is read and thrown away that was passed on as it came, whatever its size: a
+/// client that sends all of it before it reads the answer is let finish, and an endless one is cut.
+pub(crate) const STREAMED_DRAIN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The largest standard input of a command that comes with an `Idempotency-Key`, in bytes: it has to be
 /// digested whole before the command may start. Without a key there is no limit.

@@ -20,10 +20,18 @@ pub struct JobView {
     pub engine: &'static str,
     /// When it was started.
     pub started_at: String,
-    /// When its end was recorded.
+    /// When it ended by the guest's clock; when its end was recorded where that is not known.
     pub ended_at: Option<String>,
     /// Its standard input can be written to.
     pub stdin: bool,
+    /// Bytes that its standard input took, of writes that are done.
+    pub stdin_bytes: u64,
+    /// How long nobody may be writing to it before the job is ended, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdin_lost_seconds: Option<f64>,
+    /// It was ended because its standard input broke off.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stdin_cut: bool,
     /// Its time limit, in seconds.
     pub timeout_seconds: Option<f64>,
     /// Bytes of each output stream that are kept.
@@ -79,6 +87,9 @@ pub struct JobExitView {
     pub state: &'static str,
     /// The signal that ended it.
     pub signal: Option<i32>,
+    /// It was ended because its standard input broke off.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stdin_cut: bool,
     /// Something was dropped.
     pub truncated: bool,
     /// How many bytes of both streams were dropped.
@@ -96,10 +107,13 @@ pub struct JobInputView {
     pub job: Uuid,
     /// The ledger number of the write.
     pub seq: u64,
-    /// Bytes that it took.
+    /// Bytes of this write that it has.
     pub written: u64,
     /// Its standard input is closed.
     pub closed: bool,
+    /// Bytes that it took of all writes together: the `offset` of the next one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_offset: Option<u64>,
 }
 
 /// What a signal to a job came to.
@@ -113,4 +127,12 @@ pub struct JobSignalView {
     pub signal: &'static str,
     /// There was a process to signal.
     pub delivered: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_false(value: &bool) -> bool {
+    !*value
 }

@@ -136,6 +136,10 @@ pub struct StartJobRequest {
     /// Its standard input can be written to.
     #[serde(default)]
     pub stdin: Option<bool>,
+    /// How long nobody may be writing to its standard input before that counts as broken off, and the job
+    /// is ended; for ever where this is left out.
+    #[serde(default)]
+    pub stdin_lost_seconds: Option<Milliseconds>,
     /// Bytes of each output stream that are kept.
     #[serde(default)]
     pub max_output_bytes: Option<u64>,
@@ -160,6 +164,9 @@ pub struct JobStdinRequest {
     /// Bytes to write.
     #[serde(default)]
     pub data_base64: Option<String>,
+    /// How many bytes were written before them: what of them was taken before is not written again.
+    #[serde(default)]
+    pub offset: Option<u64>,
     /// Whether its standard input is closed after them.
     #[serde(default)]
     pub close: Option<bool>,

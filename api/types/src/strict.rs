@@ -4,6 +4,7 @@
 //! copy of a field seen, and only so does even a syntax error (`NaN`) carry the path of its field.
 
 use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
 
 use crate::object::Object;
 
@@ -87,8 +88,12 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, BodyError> {
 /// serde has no error kinds, so that its own fixed wording is the only thing to tell them apart by. The
 /// tests of the request types hold that wording in place.
 fn classify(error: &serde_path_to_error::Error<serde_json::Error>) -> BodyError {
-    let path = error.path().to_string();
-    let at_root = path == ".";
+    // Where the syntax breaks before a field has its name, the name is unknown: what is around it counts.
+    let mut path = error.path().to_string();
+    if matches!(error.path().iter().next_back(), Some(Segment::Unknown)) {
+        path.truncate(path.len().saturating_sub(".?".len()));
+    }
+    let at_root = path.is_empty() || path == ".";
     let message = plain(&error.inner().to_string());
     if let Some((name, known)) = quoted(&message, "unknown field `") {
         let expected = known
@@ -164,6 +169,12 @@ mod tests {
             b"\"x\"",
             b"{",
             b"{\"command\"",
+            b"{command: 1}",
+            b"{\"command\":\"a\" \"b\"}",
+            b"{\"command\":\"a\",}",
+            b"{\"command\":\"a\",'b':1}",
+            b"{\"command\":\"a\"]",
+            b"not json",
             b"null",
             b"\xff{}",
         ] {

@@ -1,7 +1,7 @@
 //! What a command reads: from the caller into the guest, no faster than the command takes it.
 //!
-//! Only its size is recorded. A command that stops reading is a result and no error: the rest is thrown
-//! away. An input that breaks off before its end is the opposite: the command would take half of it for
+//! Only its size is recorded. A command that stops reading is a result and no error: the rest is not
+//! taken. An input that breaks off before its end is the opposite: the command would take half of it for
 //! the whole, so it is ended.
 
 use agentd_client::AgentdClient;
@@ -11,15 +11,12 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::oneshot;
 
-use crate::limits::EXEC_STDIN_DISCARD_TIME;
 use crate::limits::EXEC_STDIN_PORTION_BYTES;
 use crate::request::StdinSource;
 
 /// A command's standard input under way.
 pub(super) struct Feed {
     source: StdinSource,
-    /// Nothing more comes.
-    exhausted: bool,
     given: Given,
 }
 
@@ -36,7 +33,6 @@ impl Feed {
     pub(super) fn new(source: StdinSource) -> Self {
         Self {
             source,
-            exhausted: false,
             given: Given::default(),
         }
     }
@@ -76,7 +72,6 @@ impl Feed {
                 }
             }
         }
-        self.exhausted = true;
         if let Err(error) = guest.stdin(exec_id, &[], true).await {
             tracing::debug!(%exec_id, %error, "a command's standard input was closed before");
         }
@@ -112,16 +107,6 @@ impl Feed {
             bytes = bytes.slice(taken.min(bytes.len())..);
         }
         Ok(())
-    }
-
-    /// Reads and throws away what is left, so that the caller is done sending when it is answered.
-    pub(super) async fn discard(&mut self) {
-        if self.exhausted || self.given.cut {
-            return;
-        }
-        let rest = async { while let Some(Ok(_)) = self.source.next().await {} };
-        // Whoever still sends by then does not wait for an answer either.
-        let _ = tokio::time::timeout(EXEC_STDIN_DISCARD_TIME, rest).await;
     }
 }
 

@@ -124,12 +124,9 @@ pub(crate) async fn exec(
     };
     let mut feed = Feed::new(stdin);
     let exec_id = guest_exec_id(exec_id)?;
-    let answer = {
-        let fed = Some((&mut feed, runs, &exec_id));
-        end(inner, caller, &running, &sandbox, attach, fed).await
-    };
-    feed.discard().await;
-    answer
+    // What the command did not want is left to whoever sends it: the answer does not wait for that.
+    let fed = Some((&mut feed, runs, &exec_id));
+    end(inner, caller, &running, &sandbox, attach, fed).await
 }
 
 /// What a command reads, the word that it runs, and its name.

@@ -30,11 +30,13 @@ impl Engine {
         .await
     }
 
-    /// Writes to a job's standard input. A job that does not read takes fewer bytes than were sent.
+    /// Writes to a job's standard input. A job that does not read takes fewer bytes than were sent, unless
+    /// they come as a stream.
     ///
     /// # Errors
     ///
-    /// `Invalid` for too many bytes at once, `NotFound`, `NotRunning`, `Busy`, `JobNotFound`, `JobEnded`,
+    /// `Invalid` for too many bytes at once, for an `offset` behind what the job took and for a stream that
+    /// broke off, `NotFound`, `NotRunning`, `Busy`, `JobNotFound`, `JobEnded`,
     /// `StdinClosed`, `ExecFailed` when the guest does not answer, `Ledger`.
     pub async fn write_to_job(
         &self,
@@ -63,7 +65,7 @@ impl Engine {
         signal: Option<String>,
     ) -> Result<SignalSent, CommandError> {
         self.run(caller, move |inner, caller| async move {
-            super::input::kill(&inner, &caller, id, job, signal.as_deref()).await
+            super::kill::kill(&inner, &caller, id, job, signal.as_deref()).await
         })
         .await
     }

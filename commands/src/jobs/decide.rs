@@ -22,7 +22,10 @@ use crate::limits::EXEC_TIMEOUT_MAX_MS;
 use crate::limits::JOB_OUTPUT_BYTES_DEFAULT;
 use crate::limits::JOB_OUTPUT_BYTES_MAX;
 use crate::limits::JOB_STDIN_BYTES_MAX;
+use crate::limits::JOB_STDIN_LOST_MS_MAX;
+use crate::limits::JOB_STDIN_LOST_MS_MIN;
 use crate::limits::JOBS_RUNNING_MAX;
+use crate::request::InputBytes;
 use crate::request::JobInput;
 use crate::request::StartJob;
 
@@ -45,7 +48,23 @@ pub(super) fn check(request: &StartJob, job: JobId) -> Result<JobStarted, Comman
         stdin: request.stdin,
         timeout_ms: request.timeout_ms,
         max_output_bytes,
+        stdin_lost_ms: check_lost(request)?,
     })
+}
+
+fn check_lost(request: &StartJob) -> Result<Option<u64>, CommandError> {
+    let invalid = |message: String| CommandError::Invalid {
+        field: "stdin_lost_seconds",
+        message,
+    };
+    match request.stdin_lost_ms {
+        Some(_) if !request.stdin => Err(invalid("is for a job with `stdin`".to_owned())),
+        Some(lost_ms) if !(JOB_STDIN_LOST_MS_MIN..=JOB_STDIN_LOST_MS_MAX).contains(&lost_ms) => {
+            let (min, max) = (JOB_STDIN_LOST_MS_MIN / 1_000, JOB_STDIN_LOST_MS_MAX / 1_000);
+            Err(invalid(format!("must be {min} to {max} seconds")))
+        }
+        lost_ms => Ok(lost_ms),
+    }
 }
 
 /// Decides on a start. Pure.
@@ -68,17 +87,25 @@ pub(super) fn start(
 }
 
 /// Checks what a write can be checked for without a session.
-pub(super) fn check_input(input: &JobInput) -> Result<(), CommandError> {
-    if input.bytes.len() <= JOB_STDIN_BYTES_MAX {
-        return Ok(());
-    }
-    let message = format!(
-        "is {} bytes; one write takes at most {JOB_STDIN_BYTES_MAX}: send the rest with the next",
-        input.bytes.len()
-    );
-    Err(CommandError::Invalid {
-        field: input.field,
-        message,
+pub(super) fn check_input(job: JobId, input: &JobInput) -> Result<JobStdinStarted, CommandError> {
+    let (bytes, streamed) = match &input.bytes {
+        InputBytes::Stream(_) => (0, true),
+        InputBytes::Whole(_, bytes) if bytes.len() <= JOB_STDIN_BYTES_MAX => (bytes.len(), false),
+        InputBytes::Whole(field, bytes) => {
+            let message = format!(
+                "is {} bytes; one such write takes at most {JOB_STDIN_BYTES_MAX}: send the rest with the \
+                 next, or all of it as `application/octet-stream`",
+                bytes.len()
+            );
+            return Err(CommandError::Invalid { field, message });
+        }
+    };
+    Ok(JobStdinStarted {
+        job,
+        bytes: bytes as u64,
+        streamed,
+        offset: input.offset,
+        close: input.close,
     })
 }
 
@@ -86,23 +113,24 @@ pub(super) fn check_input(input: &JobInput) -> Result<(), CommandError> {
 pub(super) fn input(
     session: &Session,
     job: Option<&Job>,
-    id: JobId,
-    input: &JobInput,
+    asked: &JobStdinStarted,
     now: DateTime<Utc>,
 ) -> Result<Entry, CommandError> {
-    let job = running(session, job, id, now)?;
-    let closed = |why| Err(CommandError::StdinClosed { job: id, why });
+    let job = running(session, job, asked.job, now)?;
+    let closed = |why| {
+        Err(CommandError::StdinClosed {
+            job: asked.job,
+            why,
+        })
+    };
     if !job.stdin {
         return closed("the job was started without one");
     }
-    if job.stdin_closed {
+    // One that says where it belongs may be the repeat of the one that closed it: the guest knows.
+    if job.stdin_closed && asked.offset.is_none() {
         return closed("it was closed before");
     }
-    Ok(Entry::new(Event::JobStdinStarted(JobStdinStarted {
-        job: id,
-        bytes: input.bytes.len() as u64,
-        close: input.close,
-    })))
+    Ok(Entry::new(Event::JobStdinStarted(asked.clone())))
 }
 
 /// Decides on a signal. Pure.
@@ -167,6 +195,8 @@ mod tests {
         StartJob {
             command: "true".into(),
             stdin: false,
+            given: None,
+            stdin_lost_ms: None,
             max_output_bytes: None,
             timeout_ms: None,
             approval_id: None,
@@ -182,6 +212,9 @@ mod tests {
             command: "cat".into(),
             stdin: true,
             stdin_closed: false,
+            stdin_bytes: 0,
+            stdin_lost_ms: None,
+            stdin_cut: false,
             timeout_ms: None,
             max_output_bytes: 1,
             state: JobState::Running,
@@ -231,6 +264,21 @@ mod tests {
                 },
                 "max_output_bytes",
             ),
+            (
+                StartJob {
+                    stdin_lost_ms: Some(5_000),
+                    ..request()
+                },
+                "stdin_lost_seconds",
+            ),
+            (
+                StartJob {
+                    stdin: true,
+                    stdin_lost_ms: Some(JOB_STDIN_LOST_MS_MIN - 1),
+                    ..request()
+                },
+                "stdin_lost_seconds",
+            ),
         ] {
             let error = super::check(&bad, JOB).expect_err(field);
             assert_eq!(error.field(), Some(field));
@@ -263,12 +311,13 @@ mod tests {
 
     #[test]
     fn only_a_running_job_with_an_open_input_is_written_to() {
-        let bytes = JobInput {
-            field: "text",
-            bytes: "x".into(),
+        let whole = |bytes: Vec<u8>| JobInput {
+            bytes: InputBytes::Whole("text", bytes.into()),
+            offset: None,
             close: false,
         };
-        let write = |job: Option<&Job>| input(&session(), job, JOB, &bytes, now());
+        let asked = check_input(JOB, &whole(b"x".to_vec())).expect("fine");
+        let write = |job: Option<&Job>| input(&session(), job, &asked, now());
         check(write(Some(&job())), &expect!["job.stdin.started"]);
         check(write(None), &expect!["job_not_found"]);
         let ended = Job {
@@ -281,19 +330,19 @@ mod tests {
             ..job()
         };
         check(write(Some(&closed)), &expect!["stdin_closed"]);
+        let repeated = JobStdinStarted {
+            offset: Some(0),
+            ..asked.clone()
+        };
+        let repeated = input(&session(), Some(&closed), &repeated, now());
+        check(repeated, &expect!["job.stdin.started"]);
         let without = Job {
             stdin: false,
             ..job()
         };
         check(write(Some(&without)), &expect!["stdin_closed"]);
-        let large = JobInput {
-            bytes: vec![0; JOB_STDIN_BYTES_MAX + 1].into(),
-            ..bytes.clone()
-        };
-        assert_eq!(
-            check_input(&large).expect_err("large").field(),
-            Some("text")
-        );
+        let large = check_input(JOB, &whole(vec![0; JOB_STDIN_BYTES_MAX + 1]));
+        assert_eq!(large.expect_err("large").field(), Some("text"));
     }
 
     #[test]

@@ -7,7 +7,10 @@
 
 mod api;
 mod decide;
+mod given;
 mod input;
+mod kill;
+mod life;
 mod live;
 mod outcome;
 mod pump;
@@ -19,6 +22,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_client::AgentdClient;
 use agentd_protocol::KillScope;
 use agentd_protocol::ShellChoice;
 use agentd_protocol::StartExtension;
@@ -27,7 +31,6 @@ use fluxvm_eventstore::EventId;
 use fluxvm_eventstore::RecordedEvent;
 use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
-use fluxvm_projections::JOBS_LISTED_MAX;
 use fluxvm_projections::Job;
 use fluxvm_projections::JobId;
 use fluxvm_projections::JobStarted;
@@ -39,10 +42,7 @@ use fluxvm_vmm::Sandbox;
 use tokio::sync::oneshot;
 use uuid::Uuid;
 
-use self::live::LiveJob;
-use self::pump::Failure;
-use self::pump::Pump;
-use self::spool::Spool;
+use crate::book::Entry;
 use crate::caller::Caller;
 use crate::crash;
 use crate::engine::Inner;
@@ -53,7 +53,6 @@ use crate::guard::Admitted;
 use crate::guard::Asked;
 use crate::guard::CommandKind;
 use crate::guard::Grant;
-use crate::limits::EXEC_ANSWER_SLACK;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::limits::JOB_HOLD_BYTES;
@@ -62,7 +61,7 @@ use crate::rewind;
 use crate::rewind::Before;
 
 pub use self::input::InputTaken;
-pub use self::input::SignalSent;
+pub use self::kill::SignalSent;
 pub(crate) use self::live::LiveJobs;
 pub(crate) use self::outcome::StoreRoom;
 pub(crate) use self::pump::Attach;
@@ -155,113 +154,39 @@ pub(crate) async fn start(
         keep: exec::keeps(&session),
         readopted: false,
     };
-    let Some(sandbox) = inner.sandboxes.get(id) else {
-        let reason = "its sandbox has ended".to_owned();
-        return Err(outcome::failed(inner, caller, &running, "sandbox_gone", reason, None).await);
+    let refused = async |code: &str, reason: String| -> Result<Job, CommandError> {
+        Err(outcome::failed(inner, caller, &running, code, reason, None).await)
     };
+    let Some(sandbox) = inner.sandboxes.get(id) else {
+        return refused("sandbox_gone", "its sandbox has ended".to_owned()).await;
+    };
+    if let Some(bytes) = &request.given
+        && let Err(error) = given::keep(inner, id, job, bytes).await
+    {
+        let reason = format!("what it is to read cannot be kept: {error}");
+        return refused("content_unavailable", reason).await;
+    }
+    let given = request.given;
     let request = Box::new(start_request(&session, &running.started)?);
     let (told, runs) = oneshot::channel();
     let task = {
         let (inner, caller) = (Arc::clone(inner), caller.clone());
         let attach = Attach::Start(request, told);
-        tokio::spawn(async move { finish(&inner, &caller, &running, &sandbox, live, attach).await })
+        tokio::spawn(async move {
+            life::finish(&inner, &caller, &running, &sandbox, live, attach).await
+        })
     };
     if runs.await.is_err() {
         // It never ran; its task says why.
         task.await
             .map_err(|error| CommandError::Internal(error.to_string()))??;
     }
+    if let Some(bytes) = given {
+        let (inner, caller) = (Arc::clone(inner), caller.clone());
+        tokio::spawn(async move { given::give(&inner, &caller, id, job, bytes).await });
+    }
     crash::point("job.started");
     inner.job(id, job)
-}
-
-/// Follows a job to its end and records it.
-pub(crate) async fn finish(
-    inner: &Arc<Inner>,
-    caller: &Caller,
-    running: &RunningJob,
-    sandbox: &Arc<dyn Sandbox>,
-    live: LiveJob,
-    attach: Attach,
-) -> Result<(), CommandError> {
-    let exec_id = exec_id(running.started.job)?;
-    let mut spool = None;
-    let (mut sandbox, mut attach) = (Arc::clone(sandbox), attach);
-    let mut replaced = false;
-    let followed = loop {
-        let followed = follow(
-            inner, running, &sandbox, &live, &mut spool, attach, &exec_id,
-        )
-        .await;
-        match (followed, inner.sandboxes.get(running.session)) {
-            // The session went to another state of its own, and the job may have gone with it.
-            (Err(Failure::SandboxGone), Some(new)) if new.id() != sandbox.id() => {
-                (sandbox, attach, replaced) = (new, Attach::Resume, true);
-            }
-            (Err(Failure::NeverStarted), _) if replaced => break Err(Failure::Replaced),
-            (followed, _) => break followed,
-        }
-    };
-    let recorded = match followed {
-        Ok(exit) => {
-            crash::point("job.ended");
-            outcome::exited(inner, caller, running, exit, spool).await
-        }
-        Err(failure) => {
-            let (code, reason) = (failure.code(), failure.to_string());
-            Err(outcome::failed(inner, caller, running, code, reason, spool).await)
-        }
-    };
-    crash::point("job.outcome");
-    drop(live);
-    // Only now does the guest let go of its copy: had the daemon died before, the next one would have
-    // found it. Nobody waits for that.
-    tokio::spawn(async move { exec::release(sandbox.as_ref(), &exec_id).await });
-    let listed = inner.book.world().jobs.of(running.session).len();
-    if listed >= JOBS_LISTED_MAX {
-        inner.prune_spools(running.session).await;
-    }
-    recorded
-}
-
-async fn follow(
-    inner: &Arc<Inner>,
-    running: &RunningJob,
-    sandbox: &Arc<dyn Sandbox>,
-    live: &LiveJob,
-    spool: &mut Option<Spool>,
-    attach: Attach,
-    exec_id: &agentd_protocol::ExecId,
-) -> Result<agentd_protocol::ExitEvent, Failure> {
-    let (folder, session) = (inner.spools.clone(), running.session);
-    let (job, bytes_max) = (running.started.job, running.started.max_output_bytes);
-    let opened = tokio::task::spawn_blocking(move || Spool::open(&folder, session, job, bytes_max));
-    let opened = opened.await.map_err(std::io::Error::other);
-    *spool = Some(opened.and_then(|opened| opened).map_err(Failure::Spool)?);
-    let pump = Pump {
-        guest: sandbox.guest(),
-        exec_id,
-        live,
-        spool,
-    };
-    let overdue = async {
-        match running.started.timeout_ms {
-            Some(timeout_ms) => tokio::time::sleep(overdue_after(timeout_ms)).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        ended = pump.run(attach) => ended,
-        _ = sandbox.exited() => Err(Failure::SandboxGone),
-        () = overdue => {
-            exec::end_overdue(sandbox.as_ref(), exec_id).await;
-            Err(Failure::Overdue(EXEC_ANSWER_SLACK.as_secs()))
-        }
-    }
-}
-
-fn overdue_after(timeout_ms: u64) -> Duration {
-    Duration::from_millis(timeout_ms) + EXEC_KILL_GRACE + EXEC_OUTPUT_LINGER + EXEC_ANSWER_SLACK
 }
 
 /// What a restarted daemon needs to take up the job of an intent again.
@@ -285,6 +210,7 @@ pub(crate) fn resume(
             stdin: job.stdin,
             timeout_ms: job.timeout_ms,
             max_output_bytes: job.max_output_bytes,
+            stdin_lost_ms: job.stdin_lost_ms,
         },
         keep: exec::keeps(session),
         readopted: true,
@@ -301,8 +227,13 @@ pub(crate) fn take_up(
     let live = inner.live_jobs.enter(running.started.job);
     let (inner, caller) = (Arc::clone(inner), caller.clone());
     let sandbox = Arc::clone(sandbox);
+    if running.started.stdin {
+        let (inner, caller) = (Arc::clone(&inner), caller.clone());
+        let (session, job) = (running.session, running.started.job);
+        tokio::spawn(async move { given::resume(&inner, &caller, session, job).await });
+    }
     tokio::spawn(async move {
-        let done = finish(&inner, &caller, &running, &sandbox, live, Attach::Resume).await;
+        let done = life::finish(&inner, &caller, &running, &sandbox, live, Attach::Resume).await;
         if let Err(error) = done {
             tracing::warn!(session = %running.session, %error, "a job was not taken up");
         }
@@ -358,6 +289,24 @@ impl Inner {
             tracing::warn!(%session, %error, "outputs of jobs were not removed");
         }
     }
+}
+
+fn guest(inner: &Inner, id: SessionId) -> Option<AgentdClient> {
+    Some(inner.sandboxes.get(id)?.guest().clone())
+}
+
+async fn conclude(
+    inner: &Inner,
+    caller: &Caller,
+    id: SessionId,
+    intent: &RecordedEvent,
+    outcome: Event,
+) -> Result<u64, CommandError> {
+    let recorded = inner
+        .book
+        .conclude(caller, id, intent.header.event_id, Entry::new(outcome))
+        .await?;
+    Ok(recorded.header.seq.get())
 }
 
 fn exec_id(job: JobId) -> Result<agentd_protocol::ExecId, CommandError> {

@@ -15,7 +15,9 @@ use tokio::sync::Semaphore;
 use tokio::sync::SemaphorePermit;
 
 use super::RunningJob;
+use super::Signal;
 use super::decide;
+use super::live::LiveJob;
 use super::spool::Spool;
 use crate::book::Entry;
 use crate::caller::Caller;
@@ -57,10 +59,12 @@ pub(super) async fn exited(
     running: &RunningJob,
     exit: ExitEvent,
     spool: Option<Spool>,
+    live: &LiveJob,
 ) -> Result<(), CommandError> {
     let lost_bytes = spool.as_ref().map_or(0, Spool::lost_bytes);
     let outputs = outputs(inner, running, spool).await;
-    let asked = {
+    let stdin_cut = live.input_is_cut();
+    let mut asked = {
         let world = inner.book.world();
         let job = world.jobs.get(running.session, running.started.job);
         job.map(|job| job.signals.clone()).unwrap_or_default()
@@ -68,15 +72,21 @@ pub(super) async fn exited(
     let exit_code = exec::exit_code(&exit);
     let extension = exit.x.unwrap_or_default();
     let survivors = exec::survivors(extension.clone());
+    if stdin_cut {
+        asked.extend([Signal::TERM.number, Signal::KILL.number]);
+    }
+    let state = decide::end(exit_code, exit.signal, exit.timed_out, &asked);
     let outcome = |stdout: Option<OutputRecord>, stderr: Option<OutputRecord>| {
         Event::JobExited(JobExited {
             op: running.op,
             job: running.started.job,
             command: running.started.command.clone(),
-            state: decide::end(exit_code, exit.signal, exit.timed_out, &asked),
+            state,
             exit_code,
             signal: exit.signal,
             duration_ms: extension.duration_ms,
+            ended_unix_ms: extension.ended_unix_ms,
+            stdin_cut,
             stdout: stdout.unwrap_or_default(),
             stderr: stderr.unwrap_or_default(),
             gap_bytes: lost_bytes,

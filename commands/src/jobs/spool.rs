@@ -4,6 +4,7 @@
 //! <state>/jobs/<session>/<job>.stdout   the first bytes of standard output, up to the job's limit
 //!                       <job>.stderr   the same of standard error
 //!                       <job>.count    three numbers: dropped of stdout, dropped of stderr, lost
+//!                       <job>.given    what it was given to read with its start, until it took it
 //! ```
 //!
 //! The guest numbers the bytes of both streams together, in the order in which it read them, and a spool
@@ -79,6 +80,34 @@ impl SpoolFolder {
                 remove_logged(&folder.join(name), |path| fs::remove_file(path));
             }
         }
+    }
+
+    /// Keeps what a job was given to read. A killed daemon keeps it too.
+    pub(crate) fn give(&self, session: SessionId, job: JobId, bytes: &[u8]) -> io::Result<()> {
+        self.make(session)?;
+        private_file(&self.file(session, job, "given"))?.write_all_at(bytes, 0)
+    }
+
+    /// What a job was given to read and has not taken, if anything.
+    pub(crate) fn given(&self, session: SessionId, job: JobId) -> io::Result<Option<Bytes>> {
+        match fs::read(self.file(session, job, "given")) {
+            Ok(bytes) => Ok(Some(bytes.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes what a job was given to read.
+    pub(crate) fn forget_given(&self, session: SessionId, job: JobId) {
+        remove_logged(&self.file(session, job, "given"), |path| {
+            fs::remove_file(path)
+        });
+    }
+
+    fn make(&self, session: SessionId) -> io::Result<()> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(self.session(session))
     }
 
     /// What was kept of a job, for reading.
@@ -209,9 +238,7 @@ impl Spool {
         job: JobId,
         bytes_max: u64,
     ) -> io::Result<Self> {
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(folder.session(session))?;
+        folder.make(session)?;
         let count = private_file(&folder.file(session, job, "count"))?;
         let count_written = match count.metadata()?.len() {
             24.. => read_count(&count)?,
@@ -385,6 +412,18 @@ mod tests {
         assert_eq!(spool.guest_offset(), 2, "what was dropped was not counted");
         spool.push(OutputStream::Stdout, b"cd");
         assert_eq!((spool.guest_offset(), spool.kept_bytes().0), (4, 2));
+    }
+
+    #[test]
+    fn what_a_job_is_given_is_kept_until_it_has_it() {
+        let temp = tempfile::tempdir().expect("folder");
+        let folder = SpoolFolder::new(temp.path().join("jobs"));
+        let given = || folder.given(SESSION, JOB).expect("read");
+        assert_eq!(given(), None);
+        folder.give(SESSION, JOB, b"in").expect("written");
+        assert_eq!(given().as_deref(), Some(&b"in"[..]));
+        folder.forget_given(SESSION, JOB);
+        assert_eq!(given(), None);
     }
 
     #[test]

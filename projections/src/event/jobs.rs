@@ -27,6 +27,10 @@ pub struct JobStarted {
     pub timeout_ms: Option<u64>,
     /// Bytes of each output stream that are kept.
     pub max_output_bytes: u64,
+    /// How long nobody may be writing to its standard input before that counts as broken off and the job
+    /// is ended, in milliseconds; for ever where it is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stdin_lost_ms: Option<u64>,
 }
 
 /// `job.exit`.
@@ -47,6 +51,12 @@ pub struct JobExited {
     pub signal: Option<i32>,
     /// From the start in the guest to the end of its leader, in milliseconds.
     pub duration_ms: u64,
+    /// When its leader ended by the guest's clock, in milliseconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_unix_ms: Option<u64>,
+    /// Its standard input broke off before its end, and it was ended for that.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub stdin_cut: bool,
     /// What it wrote to standard output. The digest covers what was kept.
     pub stdout: OutputRecord,
     /// What it wrote to standard error. The digest covers what was kept.
@@ -103,8 +113,14 @@ pub struct JobFailed {
 pub struct JobStdinStarted {
     /// The job.
     pub job: JobId,
-    /// How many bytes.
+    /// How many bytes; 0 where they are `streamed`.
     pub bytes: u64,
+    /// As many as come: the outcome says how many.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub streamed: bool,
+    /// How many bytes were written before them, where the caller said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
     /// Its standard input is closed after them.
     #[serde(default, skip_serializing_if = "is_false")]
     pub close: bool,
@@ -117,8 +133,11 @@ pub struct JobStdinWritten {
     pub op: u64,
     /// The job.
     pub job: JobId,
-    /// How many bytes it took.
+    /// How many bytes it took, those of them included that it had taken before.
     pub written: u64,
+    /// How many it took of all writes together, as far as the guest said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<u64>,
     /// Its standard input is closed.
     #[serde(default, skip_serializing_if = "is_false")]
     pub closed: bool,

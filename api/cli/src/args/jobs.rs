@@ -31,6 +31,12 @@ pub(crate) struct BgArgs {
     /// End the job after this long: seconds, or 90s, 10m [default: never]
     #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
     pub(crate) timeout: Option<u64>,
+    /// The approval that the command was given
+    #[arg(long, value_name = "APPROVAL")]
+    pub(crate) approval_id: Option<String>,
+    /// Wait this long for people to decide on the command, at most 120 s
+    #[arg(long, value_name = "DURATION", value_parser = parse_seconds)]
+    pub(crate) approval_wait: Option<u64>,
     /// The command, after `--`
     #[arg(last = true, required = true, num_args = 1.., value_name = "CMD")]
     pub(crate) command: Vec<String>,
@@ -42,7 +48,8 @@ pub(crate) struct LogsArgs {
     /// Which job.
     #[command(flatten)]
     pub(crate) job: JobArg,
-    /// Go on and print output as it comes; exit with the job's own code when it ends
+    /// Go on and print output as it comes; exit with the job's own code when it ends. An interrupt ends
+    /// only this, never the job
     #[arg(long, short)]
     pub(crate) follow: bool,
 }
@@ -54,7 +61,7 @@ pub(crate) struct StdinArgs {
     #[command(flatten)]
     pub(crate) job: JobArg,
     /// Text to write, as it is; `-` writes what comes on our own standard input, and so does leaving
-    /// both it and --close out
+    /// it out, unless --close is there and our own standard input is a terminal
     #[arg(value_name = "TEXT")]
     pub(crate) text: Option<String>,
     /// Close the job's standard input after it

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::stream;
 use serde_json::Value;
 use serde_json::json;
 
 use super::Context;
+use super::bond::Bond;
+use super::feed::Target;
+use super::feed::feed;
 use super::follow_job::Follow;
 use super::jobs;
 use super::sessions;
@@ -17,6 +21,7 @@ use crate::args::ExecArgs;
 use crate::client::Client;
 use crate::client::Patience;
 use crate::client::with_query;
+use crate::duplex;
 use crate::error::CliError;
 use crate::output::note;
 use crate::render::human_bytes;
@@ -30,6 +35,9 @@ const TIMEOUT_DEFAULT_SECONDS: u64 = 30;
 const ANSWER_MARGIN: Duration = Duration::from_secs(90);
 /// The most output that the daemon keeps of each stream of a job.
 const OUTPUT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// How long the command goes on without anybody who feeds it, in seconds: time for a daemon to be started
+/// anew and for us to find it.
+const LOST_SECONDS: u64 = 15;
 /// Survivors that are named on stderr.
 const SURVIVORS_SHOWN_MAX: usize = 3;
 
@@ -66,16 +74,16 @@ fn ask(client: &Client, id: &str, args: &ExecArgs, margin: Duration) -> Result<V
         .saturating_add(margin);
     let patience = Patience::AtMost(limit);
     let answer = if args.stdin {
-        let seconds = args.timeout.map(|seconds| seconds.to_string());
+        let text = |seconds: Option<u64>| seconds.map(|seconds| seconds.to_string());
         let pairs = [
             ("command", Some(command_line(&args.command))),
-            ("timeout_seconds", seconds),
+            ("timeout_seconds", text(args.timeout)),
+            ("approval_id", args.approval_id.clone()),
+            ("approval_wait_seconds", text(args.approval_wait)),
         ];
-        client.post_bytes(
-            &with_query(&path, &pairs),
-            &mut io::stdin().lock(),
-            patience,
-        )
+        let mut pieces = duplex::read_stdin();
+        let body = stream::poll_fn(move |context| pieces.poll_recv(context));
+        client.post_while_sending(&with_query(&path, &pairs), body, patience)
     } else {
         client.post(&path, &body(args), patience)
     };
@@ -110,38 +118,52 @@ fn stream_unfed(
     id: String,
     args: &ExecArgs,
 ) -> Result<u8, CliError> {
+    let bond = Bond::of_owner(&id);
+    bond.watch(context);
     let path = format!("{}/{id}/exec/stream", sessions::SESSIONS);
-    let stream = client.post_stream(&path, &body(args))?;
-    Follow::started(context, id, client, stream)
+    let patience = Patience::with_approval(args.approval_wait);
+    let stream = client.post_stream(&path, &body(args), patience)?;
+    Follow::started(context, id, client, stream, bond)
 }
 
-/// The same, of a command that reads what we read: a job with a standard input, since one connection
-/// cannot carry both ways at once.
+/// The same, of a command that reads what we read: a job with a standard input, which is ended if we are
+/// gone for too long.
 fn stream_fed(
     context: &Context,
     client: Client,
     id: String,
     args: &ExecArgs,
 ) -> Result<u8, CliError> {
-    let body = json!({
-        "command": command_line(&args.command),
-        "timeout_seconds": seconds_of(args),
-        "max_output_bytes": OUTPUT_BYTES_MAX,
-        "stdin": true,
-    });
-    let answer = client.post(&jobs::path(&id), &body, Patience::Normal)?;
+    let bond = Bond::of_owner(&id);
+    bond.watch(context);
+    let mut request = body(args);
+    if let Value::Object(map) = &mut request {
+        map.insert("timeout_seconds".to_owned(), seconds_of(args).into());
+        map.insert("max_output_bytes".to_owned(), OUTPUT_BYTES_MAX.into());
+        map.insert("stdin".to_owned(), true.into());
+        map.insert("stdin_lost_seconds".to_owned(), LOST_SECONDS.into());
+    }
+    let patience = Patience::with_approval(args.approval_wait);
+    let answer = client.post(&jobs::path(&id), &request, patience)?;
     let job = string(&answer, "job").to_owned();
-    let (feeder, session, fed) = (context.client()?, id.clone(), job.clone());
+    let target = Target {
+        session: id.clone(),
+        job: job.clone(),
+        offset: Some(0),
+    };
+    let follow = Follow::new(context, id, job, bond);
+    let feeder = context.anew();
+    let own = context.client()?;
     // Not waited for: a command that ends without reading everything leaves nothing to wait for.
     std::thread::spawn(move || {
-        if let Err(error) = jobs::feed(&feeder, &session, &fed, io::stdin().lock(), true) {
+        if let Err(error) = feed(&feeder, own, target, true) {
             let closed = matches!(&error, CliError::Api { status: 409, .. });
             if !closed {
                 note(&format!("fluxctl: {error}"));
             }
         }
     });
-    Follow::new(context, id, job).run(client)
+    follow.run(client)
 }
 
 /// Writes what the command wrote, and remarks on what was unusual.
@@ -160,8 +182,10 @@ fn show(context: &Context, path: &str, answer: &Value, seconds: u64) -> Result<u
         context.output.json_document(answer)?;
         return Ok(code);
     }
-    let stdout = stream(answer, "stdout").ok_or_else(|| wrong("`stdout_base64` is not base64"))?;
-    let stderr = stream(answer, "stderr").ok_or_else(|| wrong("`stderr_base64` is not base64"))?;
+    let stdout =
+        output_of(answer, "stdout").ok_or_else(|| wrong("`stdout_base64` is not base64"))?;
+    let stderr =
+        output_of(answer, "stderr").ok_or_else(|| wrong("`stderr_base64` is not base64"))?;
     // A reader that has seen enough changes nothing about how the command ended.
     match context.output.bytes(&stdout) {
         Err(error) if !error.is_broken_pipe() => return Err(error),
@@ -175,7 +199,7 @@ fn show(context: &Context, path: &str, answer: &Value, seconds: u64) -> Result<u
 }
 
 /// A stream's bytes: exact from base64 when the daemon sent it, else the text.
-fn stream(answer: &Value, name: &str) -> Option<Vec<u8>> {
+fn output_of(answer: &Value, name: &str) -> Option<Vec<u8>> {
     if let Some(text) = answer.get(format!("{name}_base64")).and_then(Value::as_str) {
         return STANDARD.decode(text).ok();
     }
@@ -283,10 +307,10 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_come_from_base64() {
         let answer = json!({"stdout": "\u{fffd}(", "stdout_base64": "wyg=", "stderr": "plain\n"});
-        assert_eq!(stream(&answer, "stdout").expect("decodes"), b"\xc3\x28");
-        assert_eq!(stream(&answer, "stderr").expect("text"), b"plain\n");
-        assert_eq!(stream(&json!({}), "stdout").expect("empty"), b"");
-        assert_eq!(stream(&json!({"stdout_base64": "!"}), "stdout"), None);
+        assert_eq!(output_of(&answer, "stdout").expect("decodes"), b"\xc3\x28");
+        assert_eq!(output_of(&answer, "stderr").expect("text"), b"plain\n");
+        assert_eq!(output_of(&json!({}), "stdout").expect("empty"), b"");
+        assert_eq!(output_of(&json!({"stdout_base64": "!"}), "stdout"), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::Context;
+use super::bond::Bond;
 use super::events::BREAKS_MAX;
 use super::events::may_pass;
 use super::events::pause;
@@ -47,13 +48,13 @@ pub(super) struct Follow<'a> {
     stderr: u64,
     /// Whether the daemon has taken us in once.
     connected: bool,
-    /// Nobody reads our stdout any more. How the job ends is still of interest.
-    unread: bool,
+    bond: Bond,
 }
 
 impl<'a> Follow<'a> {
     /// A job from its first byte on.
-    pub(super) fn new(context: &'a Context, session: String, job: String) -> Self {
+    pub(super) fn new(context: &'a Context, session: String, job: String, bond: Bond) -> Self {
+        bond.names(&job);
         Self {
             context,
             session,
@@ -61,7 +62,7 @@ impl<'a> Follow<'a> {
             stdout: 0,
             stderr: 0,
             connected: false,
-            unread: false,
+            bond,
         }
     }
 
@@ -71,11 +72,22 @@ impl<'a> Follow<'a> {
         session: String,
         client: Client,
         stream: impl Read,
+        bond: Bond,
     ) -> Result<u8, CliError> {
         let mut frames = Frames::new(BufReader::new(stream));
-        let mut follow = Self::new(context, session, String::new());
-        follow.connected = true;
-        let end = follow.read(&mut frames)?;
+        let mut follow = Self {
+            context,
+            session,
+            job: String::new(),
+            stdout: 0,
+            stderr: 0,
+            connected: true,
+            bond,
+        };
+        let end = match follow.read(&mut frames) {
+            Err(error) if error.is_broken_pipe() => follow.bond.unread(&client),
+            end => end?,
+        };
         if follow.job.is_empty() && matches!(end, End::Broke(_)) {
             return Err(follow.wrong("the stream broke before it named its job".to_owned()));
         }
@@ -99,6 +111,7 @@ impl<'a> Follow<'a> {
                     return Ok(EXIT_EXEC_FAILED);
                 }
                 Ok(End::Broke(reason)) => reason,
+                Err(error) if error.is_broken_pipe() => self.bond.unread(&client),
                 // The first connection's failure is the answer; a later one may pass.
                 Err(error) if self.connected && may_pass(&error) => error.to_string(),
                 Err(error) => return Err(error),
@@ -149,20 +162,15 @@ impl<'a> Follow<'a> {
 
     fn take(&mut self, frame: &Frame, data: &Value) -> Result<Option<End>, CliError> {
         match frame.event.as_str() {
-            "start" => render::string(data, "job").clone_into(&mut self.job),
+            "start" => {
+                render::string(data, "job").clone_into(&mut self.job);
+                self.bond.names(&self.job);
+            }
             "output" => {
                 let bytes = self.new_bytes(data, self.stdout)?;
                 self.stdout += bytes.len() as u64;
-                if !self.context.global.json && !self.unread {
-                    // A reader that has seen enough changes nothing about how the job ends.
-                    let mut stdout = io::stdout().lock();
-                    let written = stdout.write_all(&bytes).and_then(|()| stdout.flush());
-                    match written {
-                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                            self.unread = true;
-                        }
-                        written => written?,
-                    }
+                if !self.context.global.json {
+                    self.context.output.bytes(&bytes)?;
                 }
             }
             "stderr" => {
@@ -197,6 +205,9 @@ impl<'a> Follow<'a> {
         jobs::dropped(data);
         if render::string(data, "state") == "timed_out" {
             note("fluxctl: the command ran into its time limit and was ended");
+        }
+        if data.get("stdin_cut").and_then(Value::as_bool) == Some(true) {
+            note("fluxctl: what the command read broke off before its end, and it was ended");
         }
         let code = data.get("exit_code").and_then(Value::as_i64);
         let code = code.and_then(|code| u8::try_from(code & 0xff).ok());

@@ -1,7 +1,7 @@
 //! Jobs: start one, list them, read one, write to it, signal it.
 
 use std::io;
-use std::io::Read;
+use std::io::IsTerminal;
 use std::io::Write;
 
 use base64::Engine;
@@ -11,6 +11,9 @@ use serde_json::Value;
 use serde_json::json;
 
 use super::Context;
+use super::bond::Bond;
+use super::feed::Target;
+use super::feed::feed;
 use super::follow_job::Follow;
 use super::sessions;
 use crate::args::jobs::BgArgs;
@@ -29,7 +32,7 @@ use crate::shell::command_line;
 /// Characters of a whole id.
 const ID_CHARS: usize = 36;
 /// Bytes of one write: what the daemon takes at once.
-pub(super) const STDIN_BYTES_MAX: usize = 48 * 1024;
+const STDIN_BYTES_MAX: usize = 48 * 1024;
 /// Writes in a row of which a job takes nothing before we give up. The daemon waits 5 s with each.
 const IDLE_WRITES_MAX: u32 = 12;
 
@@ -53,8 +56,15 @@ pub(super) fn start(context: &Context, args: &BgArgs) -> Result<u8, CliError> {
         if let Some(seconds) = args.timeout {
             map.insert("timeout_seconds".to_owned(), seconds.into());
         }
+        if let Some(approval) = &args.approval_id {
+            map.insert("approval_id".to_owned(), approval.as_str().into());
+        }
+        if let Some(seconds) = args.approval_wait {
+            map.insert("approval_wait_seconds".to_owned(), seconds.into());
+        }
     }
-    let job = client.post(&path(&id), &body, Patience::Normal)?;
+    let patience = Patience::with_approval(args.approval_wait);
+    let job = client.post(&path(&id), &body, patience)?;
     context
         .output
         .show(&job, |job, _| render::jobs::started(&id, job))?;
@@ -77,7 +87,9 @@ pub(super) fn logs(context: &Context, args: &LogsArgs) -> Result<u8, CliError> {
     let client = context.client()?;
     let (session, job) = resolve(&client, &args.job)?;
     if args.follow {
-        return Follow::new(context, session, job).run(client);
+        let bond = Bond::of_onlooker(&session);
+        bond.watch(context);
+        return Follow::new(context, session, job, bond).run(client);
     }
     let path = format!("{}/{job}", path(&session));
     let (mut offset, mut stderr_offset) = (0, 0);
@@ -132,20 +144,19 @@ pub(super) fn stdin(context: &Context, args: &StdinArgs) -> Result<u8, CliError>
     let client = context.client()?;
     let (session, job) = resolve(&client, &args.job)?;
     let written = match args.text.as_deref() {
-        None if args.close => write(&client, &session, &job, &[], true)?,
-        None | Some("-") => feed(&client, &session, &job, io::stdin().lock(), args.close)?,
-        Some(text) => {
-            let mut rest = text.as_bytes();
-            loop {
-                let (part, later) = rest.split_at(rest.len().min(STDIN_BYTES_MAX));
-                let close = args.close && later.is_empty();
-                let answer = write(&client, &session, &job, part, close)?;
-                if later.is_empty() {
-                    break answer;
-                }
-                rest = later;
-            }
+        // Nobody types what is to be closed at once.
+        None if args.close && io::stdin().is_terminal() => {
+            write(&client, &session, &job, &[], true)?
         }
+        None | Some("-") => {
+            let target = Target {
+                session,
+                job,
+                offset: None,
+            };
+            feed(context, client, target, args.close)?
+        }
+        Some(text) => write(&client, &session, &job, text.as_bytes(), args.close)?,
     };
     context.output.show(&written, |answer, _| {
         match answer.get("closed").and_then(Value::as_bool) {
@@ -156,33 +167,7 @@ pub(super) fn stdin(context: &Context, args: &StdinArgs) -> Result<u8, CliError>
     Ok(0)
 }
 
-/// Writes everything that comes to a job, piece by piece, and closes its input after it if asked to.
-pub(super) fn feed(
-    client: &Client,
-    session: &str,
-    job: &str,
-    mut source: impl Read,
-    close: bool,
-) -> Result<Value, CliError> {
-    let mut buffer = vec![0; STDIN_BYTES_MAX];
-    let mut last = json!({"written": 0, "closed": false});
-    loop {
-        let read = match source.read(&mut buffer) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            read => read?,
-        };
-        if read > 0 {
-            let part = buffer.get(..read).unwrap_or_default();
-            last = write(client, session, job, part, false)?;
-        } else if close {
-            return write(client, session, job, &[], true);
-        } else {
-            return Ok(last);
-        }
-    }
-}
-
-/// Writes bytes to a job, again and again until it took all of them.
+/// Writes bytes to a job, piece by piece, each again until it took all of it.
 fn write(
     client: &Client,
     session: &str,
@@ -193,12 +178,12 @@ fn write(
     let path = format!("{}/{job}/stdin", path(session));
     let mut idle_writes = 0;
     loop {
-        let body = json!({"data_base64": STANDARD.encode(bytes), "close": close});
+        let (piece, later) = bytes.split_at(bytes.len().min(STDIN_BYTES_MAX));
+        let closes = close && later.is_empty();
+        let body = json!({"data_base64": STANDARD.encode(piece), "close": closes});
         let answer = client.post(&path, &body, Patience::Normal)?;
         let taken = render::number(&answer, "written").unwrap_or_default();
-        let taken = usize::try_from(taken)
-            .unwrap_or(usize::MAX)
-            .min(bytes.len());
+        let taken = usize::try_from(taken).unwrap_or(usize::MAX);
         bytes = bytes.get(taken..).unwrap_or_default();
         let closed = answer.get("closed").and_then(Value::as_bool);
         if bytes.is_empty() && (!close || closed == Some(true)) {

@@ -1,11 +1,13 @@
 //! One module per group of verbs: make the request, show the answer, choose the exit code.
 
 mod approvals;
+mod bond;
 mod changes;
 mod events;
 mod evidence;
 mod exec;
 mod export;
+mod feed;
 mod files;
 mod follow_job;
 mod git;
@@ -48,6 +50,14 @@ struct Context {
 }
 
 impl Context {
+    /// The same for another thread.
+    fn anew(&self) -> Self {
+        Self {
+            output: Output::new(&self.global),
+            global: self.global.clone(),
+        }
+    }
+
     /// A client of the daemon that the options and the environment point to.
     fn client(&self) -> Result<Client, CliError> {
         Ok(Client::new(discover(

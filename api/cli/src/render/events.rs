@@ -93,6 +93,7 @@ pub(crate) fn what(event: &Value) -> String {
             first_line(string(data, "command")),
             exec_notes(data)
         ),
+        "job.stdin.started" | "job.stdin" => stdin_words(data),
         "exec.failed" | "exec.refused" | "job.failed" | "job.refused" => {
             format!(
                 "{}: {}",
@@ -128,6 +129,27 @@ pub(crate) fn what(event: &Value) -> String {
         _ => time_travel_words(kind, data).unwrap_or_else(|| scalars(data)),
     };
     words.trim_end().to_owned()
+}
+
+/// What was written to a job, or is about to be: the job by the start of its id.
+fn stdin_words(data: &Value) -> String {
+    let bytes = number(data, "written").or_else(|| number(data, "bytes"));
+    let mut words = format!(
+        "{} to {:.8}",
+        human_bytes(bytes.unwrap_or_default()),
+        string(data, "job")
+    );
+    let is_closed = ["closed", "close"]
+        .iter()
+        .any(|key| data.get(key) == Some(&true.into()));
+    if is_closed {
+        words.push_str(", closed");
+    }
+    match string(data, "code") {
+        "" => {}
+        code => words.push_str(&format!(" ({code})")),
+    }
+    words
 }
 
 /// What an event about a state of the past says.

@@ -11,6 +11,7 @@ use super::Tone;
 use super::count;
 use super::events::what;
 use super::finish;
+use super::human_bytes;
 use super::number;
 use super::string;
 use super::table;
@@ -33,6 +34,16 @@ struct Step {
     failed: bool,
     /// The event that a point was taken before.
     before: Option<u64>,
+    /// Of a write to a job: which job, and how many bytes it took.
+    written: Option<Written>,
+}
+
+/// Writes to a job that follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Written {
+    job: String,
+    bytes: u64,
+    writes: usize,
 }
 
 /// The text of `agent timeline`.
@@ -115,8 +126,45 @@ fn steps(events: &[Value]) -> Vec<Step> {
             None => steps.push(step_of(event)),
         }
     }
+    let mut steps = fold_writes(steps);
     name_steps(&mut steps);
     steps
+}
+
+/// A run of writes to one job is one step: who pipes something into it need not page through its pieces.
+fn fold_writes(steps: Vec<Step>) -> Vec<Step> {
+    let mut folded: Vec<Step> = Vec::with_capacity(steps.len());
+    for step in steps {
+        let before = folded.last_mut().and_then(|step| step.written.as_mut());
+        match (before, &step.written) {
+            (Some(run), Some(one)) if run.job == one.job && step.result == "done" => {
+                run.bytes += one.bytes;
+                run.writes += one.writes;
+                let (bytes, writes) = (human_bytes(run.bytes), run.writes);
+                let closed = if step.what.ends_with(", closed") {
+                    ", closed"
+                } else {
+                    ""
+                };
+                let what = format!("{bytes} to {:.8} in {writes} writes{closed}", run.job);
+                if let Some(last) = folded.last_mut() {
+                    last.what = what;
+                }
+            }
+            _ => folded.push(step),
+        }
+    }
+    folded
+}
+
+/// What a finished write came to. One that went wrong stands for itself.
+fn written_by(kind: &str, data: &Value) -> Option<Written> {
+    let is_fine = kind == "job.stdin" && string(data, "code").is_empty();
+    is_fine.then(|| Written {
+        job: string(data, "job").to_owned(),
+        bytes: number(data, "written").unwrap_or_default(),
+        writes: 1,
+    })
 }
 
 /// What a point was taken before is one of the steps here: it is called by its number.
@@ -159,6 +207,7 @@ fn step_of(event: &Value) -> Step {
         what: what(event),
         failed,
         before: number(data, "before").filter(|_| kind.starts_with("rewind.point")),
+        written: written_by(kind, data),
     }
 }
 
@@ -207,6 +256,30 @@ mod tests {
 
     fn event(seq: u64, second: u64, kind: &str, data: Value) -> Value {
         json!({"seq": seq, "at": format!("2026-12-01T10:00:{second:02}.250Z"), "kind": kind, "actor": "admin:a", "data": data})
+    }
+
+    #[test]
+    fn a_run_of_writes_to_a_job_is_one_step() {
+        let job = "5f0c6c1e-0f0e-4a63-9f58-0b2f1e0f7a11";
+        let mut events = Vec::new();
+        for nth in 0..3 {
+            let (intent, last) = (10 + 2 * nth, nth == 2);
+            let begun = json!({"job": job, "bytes": 1024, "close": last});
+            events.push(event(intent, nth, "job.stdin.started", begun));
+            let taken = json!({"op": intent, "job": job, "written": 1024, "closed": last});
+            events.push(event(intent + 1, nth, "job.stdin", taken));
+        }
+        let failed = json!({"op": 16, "job": job, "written": 5, "code": "stdin_full"});
+        events.push(event(17, 4, "job.stdin", failed));
+        let steps = steps(&events);
+        let told: Vec<&str> = steps.iter().map(|step| step.what.as_str()).collect();
+        assert_eq!(
+            told,
+            [
+                "3.0 KiB to 5f0c6c1e in 3 writes, closed",
+                "5 B to 5f0c6c1e (stdin_full)"
+            ]
+        );
     }
 
     #[test]

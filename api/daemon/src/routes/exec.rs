@@ -10,9 +10,7 @@ use std::time::Duration;
 use axum::extract::FromRequest;
 use axum::extract::Request;
 use axum::extract::State;
-use axum::http::HeaderMap;
 use axum::http::Uri;
-use axum::http::header;
 use axum::http::request::Parts;
 use axum::response::Response;
 use base64::Engine as _;
@@ -32,6 +30,7 @@ use crate::app::App;
 use crate::app::Ready;
 use crate::app::SessionPath;
 use crate::body::BodySlot;
+use crate::body::is_bytes;
 use crate::exec_body::ExecBody;
 use crate::idempotency;
 use crate::idempotency::Reply;
@@ -39,9 +38,6 @@ use crate::idempotency::RequestKey;
 use crate::limits::KEYED_STDIN_BYTES_MAX;
 use crate::query::Parameters;
 use crate::status::ApiError;
-
-/// The content type of a body that is what the command reads.
-const BYTES: &str = "application/octet-stream";
 
 pub(super) async fn exec(
     State(app): State<App>,
@@ -115,28 +111,35 @@ impl Asked {
     }
 }
 
-fn is_bytes(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE);
-    let text = value.and_then(|value| value.to_str().ok());
-    let media = text.and_then(|text| text.split(';').next());
-    media.is_some_and(|media| media.trim().eq_ignore_ascii_case(BYTES))
-}
+/// The fields of a request that can stand in the query: all but what the command reads.
+const IN_QUERY: [&str; 4] = [
+    "command",
+    "timeout_seconds",
+    "approval_id",
+    "approval_wait_seconds",
+];
 
 /// A request whose fields stand in the query.
 fn in_query(uri: &Uri) -> Result<ExecRequest, ApiError> {
-    let parameters = Parameters::read(uri, &["command", "timeout_seconds"])?;
+    let parameters = Parameters::read(uri, &IN_QUERY)?;
     let mut fields = serde_json::Map::new();
-    if let Some(command) = parameters.text("command") {
-        fields.insert("command".to_owned(), command.into());
-    }
-    if let Some(text) = parameters.text("timeout_seconds") {
-        let number: Result<serde_json::Number, _> = serde_json::from_str(text);
-        let number = number
-            .map_err(|_| ApiError::invalid_parameter("timeout_seconds", "must be a number"))?;
-        fields.insert("timeout_seconds".to_owned(), number.into());
+    for name in IN_QUERY {
+        let Some(text) = parameters.text(name) else {
+            continue;
+        };
+        let value = match name.ends_with("_seconds") {
+            true => number(name, text)?.into(),
+            false => text.into(),
+        };
+        fields.insert(name.to_owned(), value);
     }
     let body = serde_json::Value::Object(fields).to_string();
     Ok(fluxvm_api_types::parse(body.as_bytes())?)
+}
+
+fn number(name: &str, text: &str) -> Result<serde_json::Number, ApiError> {
+    let number = serde_json::from_str(text);
+    number.map_err(|_| ApiError::invalid_parameter(name, "must be a number"))
 }
 
 /// The request in the engine's words, and what the command reads.
@@ -196,13 +199,17 @@ mod tests {
     }
 
     #[test]
-    fn a_query_holds_a_command_and_its_time() {
+    fn a_query_holds_every_field_but_what_is_read() {
         let read = |query: &str| in_query(&format!("/x?{query}").parse().expect("uri"));
         let asked = read("command=wc%20-c&timeout_seconds=1.5").expect("read");
         assert_eq!(asked.command, "wc -c");
         assert_eq!(asked.timeout_seconds.map(Milliseconds::get), Some(1500));
+        let asked = read("command=a&approval_id=7f&approval_wait_seconds=9").expect("read");
+        let approval = (asked.approval_id.as_deref(), asked.approval_wait_seconds);
+        assert_eq!(approval, (Some("7f"), Some(9)));
         for (query, code) in [
             ("", "missing_field"),
+            ("command=a&approval_wait_seconds=x", "invalid_field"),
             ("command=a&timeout_seconds=0", "invalid_field"),
             ("command=a&timeout_seconds=x", "invalid_field"),
             ("command=a&stdin=b", "unknown_field"),

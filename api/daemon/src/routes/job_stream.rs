@@ -13,28 +13,24 @@ use axum::http::HeaderMap;
 use axum::http::HeaderValue;
 use axum::http::Uri;
 use axum::http::header;
+use axum::http::request::Parts;
 use axum::response::Response;
 use bytes::Bytes;
 use fluxvm_api_types::ExecRequest;
-use fluxvm_commands::Caller;
-use fluxvm_commands::Engine;
-use fluxvm_commands::JobInput;
 use fluxvm_commands::JobNow;
 use fluxvm_commands::JobReader;
 use fluxvm_commands::OutputStream;
 use fluxvm_commands::StartJob;
 use fluxvm_commands::limits::EXEC_TIMEOUT_DEFAULT_MS;
 use fluxvm_commands::limits::JOB_OUTPUT_BYTES_MAX;
-use fluxvm_commands::limits::JOB_STDIN_BYTES_MAX;
-use fluxvm_projections::JobId;
 use fluxvm_projections::JobState;
-use fluxvm_projections::SessionId;
 use futures_util::stream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::StrictBody;
 use super::exec;
+use super::jobs::LAST_EVENT_ID;
+use super::jobs::Named;
 use super::jobs::Places;
 use super::no_parameters;
 use crate::app::Admin;
@@ -43,6 +39,10 @@ use crate::app::JobPath;
 use crate::app::Ready;
 use crate::app::SessionPath;
 use crate::event_view::write_error_frame;
+use crate::idempotency;
+use crate::idempotency::RequestKey;
+use crate::idempotency::Started;
+use crate::job_streams::JobStreamPermit;
 use crate::job_view;
 use crate::lifecycle::Stage;
 use crate::limits::JOB_FRAME_BYTES;
@@ -53,9 +53,6 @@ use crate::query::read_number;
 use crate::status;
 use crate::status::ApiError;
 use crate::status::Success;
-
-/// The header with which a client says where it was.
-const LAST_EVENT_ID: &str = "last-event-id";
 
 /// The content type.
 const EVENT_STREAM: &str = "text/event-stream";
@@ -75,17 +72,18 @@ pub(super) async fn follow(
 ) -> Result<Response, ApiError> {
     let parameters = Parameters::read(&uri, &["offset", "stderr_offset", "encoding"])?;
     // Where the client was wins over where it first started: it comes back with the same URL.
-    let from = match last_event_id(&headers)? {
-        Some(resumed) => resumed,
-        None => Places {
-            stdout: parameters.number("offset")?.unwrap_or(0),
-            stderr: parameters.number("stderr_offset")?.unwrap_or(0),
-        },
+    let in_query = Places {
+        stdout: parameters.number("offset")?.unwrap_or(0),
+        stderr: parameters.number("stderr_offset")?.unwrap_or(0),
+    };
+    let (from, named) = match last_event_id(&headers)? {
+        Some(resumed) => (resumed, Named::InHeader),
+        None => (in_query, Named::InQuery),
     };
     let encoding = Encoding::read(parameters.text("encoding"))?;
     let mut reader = engine.job(&caller, session, id).await?;
-    from.check(&reader.now()?)?;
-    let permit = app.job_stream_permit()?;
+    from.check(&reader.now()?, named)?;
+    let permit = app.job_streams().permit(session)?;
     Ok(answer(Follower {
         app,
         reader,
@@ -102,38 +100,35 @@ pub(super) async fn exec(
     Admin(caller): Admin,
     SessionPath(session): SessionPath,
     Ready(engine): Ready,
-    uri: Uri,
+    head: Parts,
     body: StrictBody<ExecRequest>,
 ) -> Result<Response, ApiError> {
-    no_parameters(&uri)?;
+    no_parameters(&head.uri)?;
+    let key = RequestKey::of(&head, &caller, &body.bytes)?;
     let (request, stdin) = exec::understood(body.value)?;
     // Before the command: one that nobody can follow is not started.
-    let permit = app.job_stream_permit()?;
+    let permit = app.job_streams().permit(session)?;
     let request = StartJob {
         command: request.command,
         stdin: stdin.is_some(),
+        given: stdin,
+        stdin_lost_ms: None,
         // As much as there can be, so that a client that keeps up gets everything.
         max_output_bytes: Some(JOB_OUTPUT_BYTES_MAX),
         timeout_ms: Some(request.timeout_ms.unwrap_or(EXEC_TIMEOUT_DEFAULT_MS)),
         approval_id: request.approval_id,
         approval_wait_seconds: request.approval_wait_seconds,
     };
-    let work = {
-        let (engine, caller) = (engine.clone(), caller.clone());
-        async move { Ok(engine.start_job(&caller, session, request).await?) }
-    };
-    let job = app.detached(work).await?.id;
+    let started = idempotency::job_in_session(&app, &engine, &caller, session, key, request);
+    let Started { job, replayed } = started.await?;
     let reader = engine.job(&caller, session, job).await?;
-    if let Some(stdin) = stdin {
-        tokio::spawn(feed(engine, caller, session, job, stdin));
-    }
     let mut opening = OPENING.to_vec();
     // An id and a UUID: writing it to memory cannot fail.
     let _ = write!(
         opening,
         "event: start\nid: 0:0\ndata: {{\"job\":\"{job}\"}}\n\n"
     );
-    Ok(answer(Follower {
+    let answer = answer(Follower {
         app,
         reader,
         at: Places {
@@ -144,34 +139,11 @@ pub(super) async fn exec(
         deadline: Instant::now() + STREAM_TIME_MAX,
         next: Next::Open(opening.into()),
         _permit: permit,
-    }))
-}
-
-/// Gives a job what it reads, piece by piece, until it has everything or wants no more.
-async fn feed(engine: Engine, caller: Caller, session: SessionId, job: JobId, mut rest: Bytes) {
-    loop {
-        let bytes = rest.slice(..rest.len().min(JOB_STDIN_BYTES_MAX));
-        let close = bytes.len() == rest.len();
-        let input = JobInput {
-            field: "stdin",
-            bytes,
-            close,
-        };
-        match engine.write_to_job(&caller, session, job, input).await {
-            Ok(taken) => {
-                let taken_bytes = usize::try_from(taken.written).unwrap_or(usize::MAX);
-                rest = rest.slice(taken_bytes.min(rest.len())..);
-                if taken.closed {
-                    return;
-                }
-            }
-            // It ended, or it reads no more: its stream says how that went.
-            Err(error) => {
-                tracing::debug!(%job, %error, "a job took no more input");
-                return;
-            }
-        }
-    }
+    });
+    Ok(match replayed {
+        true => status::marked_replayed(answer),
+        false => answer,
+    })
 }
 
 fn answer(follower: Follower) -> Response {
@@ -201,7 +173,7 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<Places>, ApiError> {
     let message = "must be the id of a frame: <stdout>:<stderr>";
     places
         .map(Some)
-        .ok_or_else(|| ApiError::invalid_parameter("Last-Event-ID", message))
+        .ok_or_else(|| ApiError::invalid_parameter(LAST_EVENT_ID, message))
 }
 
 /// How output is written into frames.
@@ -231,7 +203,7 @@ struct Follower {
     encoding: Encoding,
     deadline: Instant,
     next: Next,
-    _permit: OwnedSemaphorePermit,
+    _permit: JobStreamPermit,
 }
 
 /// What the next chunk is about.
@@ -300,13 +272,25 @@ impl Follower {
                 bytes.truncate(job_view::whole_text(&bytes, is_end));
             }
             if !bytes.is_empty() {
-                self.write(&mut chunk, stream, from, &bytes);
+                let dropped_bytes = match (from + bytes.len() as u64 == kept_bytes, stream) {
+                    (false, _) => 0,
+                    (true, OutputStream::Stdout) => now.stdout_dropped_bytes,
+                    (true, OutputStream::Stderr) => now.stderr_dropped_bytes,
+                };
+                self.write(&mut chunk, stream, from, (&bytes, dropped_bytes));
             }
         }
         Ok(chunk)
     }
 
-    fn write(&mut self, chunk: &mut Vec<u8>, stream: OutputStream, from: u64, bytes: &[u8]) {
+    /// Writes one frame, of bytes after which so many were dropped.
+    fn write(
+        &mut self,
+        chunk: &mut Vec<u8>,
+        stream: OutputStream,
+        from: u64,
+        (bytes, dropped_bytes): (&[u8], u64),
+    ) {
         let next = from + bytes.len() as u64;
         let name = match stream {
             OutputStream::Stdout => {
@@ -327,7 +311,8 @@ impl Follower {
         );
         if self.encoding == Encoding::Both {
             chunk.extend_from_slice(b",\"output\":");
-            let _ = serde_json::to_writer(&mut *chunk, &job_view::text(bytes));
+            let text = job_view::text(job_view::shown(bytes, dropped_bytes));
+            let _ = serde_json::to_writer(&mut *chunk, &text);
         }
         chunk.extend_from_slice(b",\"output_base64\":\"");
         job_view::write_base64(chunk, bytes);
@@ -369,7 +354,7 @@ mod tests {
     fn a_place_is_two_numbers() {
         let read = |text: &'static str| {
             let mut headers = HeaderMap::new();
-            headers.insert(LAST_EVENT_ID, HeaderValue::from_static(text));
+            headers.insert("last-event-id", HeaderValue::from_static(text));
             last_event_id(&headers)
         };
         let place = Places {

@@ -1,4 +1,4 @@
-//! Jobs: start, list, read, write to, signal.
+//! Jobs: start, list, read, signal.
 
 use std::time::Duration;
 
@@ -7,16 +7,13 @@ use axum::http::Uri;
 use axum::http::request::Parts;
 use axum::response::Response;
 use bytes::Bytes;
-use fluxvm_api_types::JobInputView;
 use fluxvm_api_types::JobPageView;
 use fluxvm_api_types::JobSignalView;
-use fluxvm_api_types::JobStdinRequest;
 use fluxvm_api_types::List;
 use fluxvm_api_types::Milliseconds;
 use fluxvm_api_types::StartJobRequest;
 use fluxvm_commands::Caller;
 use fluxvm_commands::Engine;
-use fluxvm_commands::JobInput;
 use fluxvm_commands::JobNow;
 use fluxvm_commands::JobReader;
 use fluxvm_commands::OutputStream;
@@ -25,7 +22,6 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::StrictBody;
-use super::exec;
 use super::no_parameters;
 use crate::app::Admin;
 use crate::app::App;
@@ -58,6 +54,8 @@ pub(super) async fn start(
     let request = StartJob {
         command: asked.command,
         stdin: asked.stdin.unwrap_or(false),
+        given: None,
+        stdin_lost_ms: asked.stdin_lost_seconds.map(Milliseconds::get),
         max_output_bytes: asked.max_output_bytes,
         timeout_ms: asked.timeout_seconds.map(Milliseconds::get),
         approval_id: asked.approval_id,
@@ -119,45 +117,6 @@ pub(super) async fn get(
     }
 }
 
-pub(super) async fn stdin(
-    State(app): State<App>,
-    Admin(caller): Admin,
-    JobPath(session, id): JobPath,
-    Ready(engine): Ready,
-    uri: Uri,
-    body: StrictBody<JobStdinRequest>,
-) -> Result<Response, ApiError> {
-    no_parameters(&uri)?;
-    let asked = body.value;
-    let close = asked.close.unwrap_or(false);
-    let (field, bytes) = match (asked.text, asked.data_base64) {
-        (Some(text), None) => ("text", Bytes::from(text)),
-        (None, Some(encoded)) => ("data_base64", exec::decoded("data_base64", &encoded)?),
-        (None, None) if close => ("text", Bytes::new()),
-        (None, None) => {
-            let message = "nothing to write and nothing to close";
-            return Err(ApiError::invalid_parameter("text", message));
-        }
-        (Some(_), Some(_)) => {
-            let message = "is there beside text; one of the two";
-            return Err(ApiError::invalid_parameter("data_base64", message));
-        }
-    };
-    let input = JobInput {
-        field,
-        bytes,
-        close,
-    };
-    let work = async move { Ok(engine.write_to_job(&caller, session, id, input).await?) };
-    let taken = app.detached(work).await?;
-    json(&JobInputView {
-        job: id.0,
-        seq: taken.seq,
-        written: taken.written,
-        closed: taken.closed,
-    })
-}
-
 pub(super) async fn kill(
     State(app): State<App>,
     Admin(caller): Admin,
@@ -177,6 +136,18 @@ pub(super) async fn kill(
     })
 }
 
+/// The header with which a client says where it was.
+pub(super) const LAST_EVENT_ID: &str = "Last-Event-ID";
+
+/// Where a client wrote its places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// In `offset` and `stderr_offset`.
+    InQuery,
+    /// In `Last-Event-ID`.
+    InHeader,
+}
+
 /// A place in each of the two output streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Places {
@@ -186,16 +157,23 @@ pub(super) struct Places {
 
 impl Places {
     /// Refuses a place behind what there is.
-    pub(super) fn check(self, now: &JobNow) -> Result<(), ApiError> {
-        let wrong = |name: &str| {
-            let message = "is behind the job's output; begin at 0 or at a next offset";
-            Err(ApiError::invalid_parameter(name, message))
+    pub(super) fn check(self, now: &JobNow, named: Named) -> Result<(), ApiError> {
+        let wrong = |name: &str, there_bytes: u64| {
+            let message = format!(
+                "is behind the job's output, of which {there_bytes} bytes are there; begin at 0 or at a \
+                 next offset"
+            );
+            Err(ApiError::invalid_parameter(name, &message))
+        };
+        let (stdout_name, stderr_name) = match named {
+            Named::InQuery => ("offset", "stderr_offset"),
+            Named::InHeader => (LAST_EVENT_ID, LAST_EVENT_ID),
         };
         if self.stdout > now.stdout_bytes {
-            return wrong("offset");
+            return wrong(stdout_name, now.stdout_bytes);
         }
         if self.stderr > now.stderr_bytes {
-            return wrong("stderr_offset");
+            return wrong(stderr_name, now.stderr_bytes);
         }
         Ok(())
     }
@@ -203,7 +181,7 @@ impl Places {
 
 async fn page(reader: &mut JobReader, from: Places) -> Result<JobPageView, ApiError> {
     let now = reader.now()?;
-    from.check(&now)?;
+    from.check(&now, Named::InQuery)?;
     let stdout = part(reader, &now, OutputStream::Stdout, from.stdout).await?;
     let stderr = part(reader, &now, OutputStream::Stderr, from.stderr).await?;
     let next_offset = from.stdout + stdout.len() as u64;
@@ -211,11 +189,12 @@ async fn page(reader: &mut JobReader, from: Places) -> Result<JobPageView, ApiEr
     let read_up = next_offset == now.stdout_bytes && stderr_next_offset == now.stderr_bytes;
     let full = stdout.len() >= JOB_PAGE_BYTES - 3 || stderr.len() >= JOB_PAGE_BYTES - 3;
     let exit = job_view::exit(&now);
+    let text = |bytes, dropped_bytes| job_view::text(job_view::shown(bytes, dropped_bytes));
     Ok(JobPageView {
-        output: job_view::text(&stdout).into_owned(),
+        output: text(&stdout, now.stdout_dropped_bytes).into_owned(),
         output_base64: job_view::base64(&stdout),
         next_offset,
-        stderr: job_view::text(&stderr).into_owned(),
+        stderr: text(&stderr, now.stderr_dropped_bytes).into_owned(),
         stderr_base64: job_view::base64(&stderr),
         stderr_next_offset,
         // The beginning of a character alone is nothing to come back for at once.
@@ -249,7 +228,7 @@ async fn part(
     Ok(bytes)
 }
 
-fn json(value: &impl Serialize) -> Result<Response, ApiError> {
+pub(super) fn json(value: &impl Serialize) -> Result<Response, ApiError> {
     let body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
     Ok(status::answer(Success::Done, JSON, body.into()))
 }

@@ -12,6 +12,7 @@ mod export;
 mod files;
 mod git;
 mod host;
+mod job_input;
 mod job_stream;
 mod jobs;
 mod redaction;
@@ -39,6 +40,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::app::App;
 use crate::body::BodySlot;
+use crate::body::is_bytes;
 use crate::edge;
 use crate::query::Parameters;
 use crate::status::ApiError;
@@ -73,7 +75,7 @@ pub(crate) fn router(app: App) -> Router {
         )
         .route(
             "/v1/agents/sessions/{id}/jobs/{job}/stdin",
-            post(jobs::stdin),
+            post(job_input::stdin),
         )
         .route("/v1/agents/sessions/{id}/replay", post(replay::replay))
         .merge(time_travel())
@@ -186,7 +188,7 @@ fn outcomes() -> Router<App> {
 }
 
 /// A body that was read strictly, whatever content type it claims: clients that post with curl claim
-/// none or a wrong one.
+/// none or a wrong one. Only one that says that it is bytes is believed: it is no JSON.
 pub(crate) struct StrictBody<T> {
     /// What it says.
     pub(crate) value: T,
@@ -198,6 +200,9 @@ impl<T: DeserializeOwned> FromRequest<App> for StrictBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        if is_bytes(request.headers()) {
+            return Err(ApiError::not_json());
+        }
         let slot = request
             .extensions()
             .get::<BodySlot>()
@@ -221,6 +226,9 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for OptionalBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &App) -> Result<Self, ApiError> {
+        if is_bytes(request.headers()) {
+            return Err(ApiError::not_json());
+        }
         let slot = request.extensions().get::<BodySlot>().cloned();
         let bytes = slot.unwrap_or_default().read().await?;
         let value = match bytes.iter().all(u8::is_ascii_whitespace) {

@@ -144,6 +144,14 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "invalid_body", message)
     }
 
+    /// A body that says that it is bytes, where JSON is read.
+    pub(crate) fn not_json() -> Self {
+        let message = "this route reads JSON, and the body says that it is `application/octet-stream`; \
+                       what a command reads is sent so to `exec` and to a job's `stdin`";
+        let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        Self::new(status, "unsupported_media_type", message)
+    }
+
     /// A query parameter that is not known.
     pub(crate) fn unknown_parameter(name: &str, known: &[&str]) -> Self {
         let known = if known.is_empty() {
@@ -581,6 +589,7 @@ mod tests {
         "unauthorized",
         "under_hold",
         "unknown_field",
+        "unsupported_media_type",
         "upload_done",
         "upload_incomplete",
         "upload_not_found",

@@ -40,10 +40,14 @@ pub(crate) fn answer(success: Success, content_type: &str, body: Body) -> Respon
     typed(success.status(), content_type, body)
 }
 
-/// A kept answer, given once more.
-pub(crate) fn replayed(status: u16, content_type: &str, body: Bytes) -> Response {
+/// An answer that is kept for an idempotency key.
+pub(crate) fn kept(status: u16, content_type: &str, body: Bytes) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::OK);
-    let mut response = typed(status, content_type, body.into());
+    typed(status, content_type, body.into())
+}
+
+/// The answer to a request that was done before under the same key.
+pub(crate) fn marked_replayed(mut response: Response) -> Response {
     response
         .headers_mut()
         .insert("idempotent-replayed", HeaderValue::from_static("true"));

@@ -51,6 +51,16 @@ pub(crate) fn measure(scale: Scale) -> Vec<Figure> {
     figures
 }
 
+/// Output and jobs alone.
+pub(crate) fn measure_jobs(scale: Scale) -> Vec<Figure> {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let session = daemon.api().create();
+    let figures = jobs::measure(daemon.api(), &session, scale);
+    daemon.remove_everything();
+    figures
+}
+
 fn creates(api: &Api, count: usize) -> Vec<Duration> {
     let measured = (0..count).map(|_| {
         let began = Instant::now();

@@ -4,7 +4,8 @@
 //! machines are noisy, so that a figure alone says little: the time of one `fdatasync` and, where there is
 //! one, a peer that does the least that anybody could are measured in the same run, and the ratio is
 //! printed beside the figure. Targets are printed, never asserted. With `--ledger` the daemons are left out,
-//! with `--guest` everything but the guest daemon alone.
+//! with `--guest` everything but the guest daemon alone, and with `--jobs` everything but output and jobs over the
+//! host API.
 
 mod figures;
 mod guest;
@@ -30,7 +31,7 @@ impl Scale {
     }
 }
 
-const OPTIONS: [&str; 4] = ["--quick", "--json", "--ledger", "--guest"];
+const OPTIONS: [&str; 5] = ["--quick", "--json", "--ledger", "--guest", "--jobs"];
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -49,18 +50,21 @@ fn main() {
     let machine = machine::describe();
     let mut figures: Vec<Figure> = Vec::new();
     eprintln!("measuring on {machine}");
-    if !has("--guest") {
+    if !has("--guest") && !has("--jobs") {
         let sync = peers::fdatasync(scale.of(1_000));
         figures.push(sync.clone());
         eprintln!("the ledger");
         figures.extend(ledger::measure(scale, &sync));
         figures.extend(million::measure(scale));
     }
-    if !has("--ledger") {
+    if !has("--ledger") && !has("--jobs") {
         eprintln!("the guest daemon alone");
         figures.extend(guest::measure(scale));
     }
-    if !has("--ledger") && !has("--guest") {
+    if has("--jobs") {
+        eprintln!("output over the host API");
+        figures.extend(host::measure_jobs(scale));
+    } else if !has("--ledger") && !has("--guest") {
         eprintln!("the daemon");
         figures.extend(host::measure(scale));
     }
