@@ -88,6 +88,7 @@ pub use time::TimeParseError;
 pub use tlog_proof::ConsistencyProof;
 pub use tlog_proof::InclusionProof;
 pub use tlog_proof::ProofFileError;
+pub use verify::BudgetUse;
 pub use verify::FAULTS_LISTED_MAX;
 pub use verify::Fault;
 pub use verify::FaultCode;

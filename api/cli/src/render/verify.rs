@@ -1,10 +1,13 @@
 //! The verdict on an export: every fault, then what was read and what that means.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fluxvm_verify::Fault;
+use fluxvm_verify::FaultCode;
 use fluxvm_verify::Report;
 use fluxvm_verify::Scope;
+use fluxvm_verify::StreamName;
 use serde_json::Value;
 use serde_json::json;
 
@@ -45,6 +48,14 @@ pub(crate) fn to_json(file: &Path, report: &Report) -> Value {
             .collect::<Vec<_>>(),
         "proofs": report.proofs,
         "blobs": report.blobs,
+        "budgets": report
+            .budgets
+            .iter()
+            .map(|it| {
+                let stream = it.stream.to_string();
+                json!({"stream": stream, "name": it.name, "limit": it.limit, "most": it.most})
+            })
+            .collect::<Vec<_>>(),
         "checkpoint": report.checkpoint.as_ref().map(|checkpoint| {
             json!({"size": checkpoint.size.get(), "root": checkpoint.root.to_string()})
         }),
@@ -118,6 +129,9 @@ fn facts(report: &Report, style: Style) -> String {
             row(name, number.to_string());
         }
     }
+    if !report.budgets.is_empty() {
+        row("budgets", budgets(report));
+    }
     if let Some(checkpoint) = &report.checkpoint {
         row("signed", format!("up to event {}", checkpoint.size));
     }
@@ -125,6 +139,23 @@ fn facts(report: &Report, style: Style) -> String {
         row("head", format!("{seq}:{hash}"));
     }
     finish(table)
+}
+
+/// Whether what was given out stayed within what there was, which events alone tell.
+fn budgets(report: &Report) -> String {
+    let sessions: BTreeSet<&StreamName> = report.budgets.iter().map(|it| &it.stream).collect();
+    let passed = report
+        .faults
+        .iter()
+        .filter(|fault| fault.code == FaultCode::BudgetExceeded)
+        .count();
+    let of_them = match passed {
+        0 => "never exceeded".to_owned(),
+        _ => format!("exceeded {}", count(passed, "time")),
+    };
+    let limits = count(report.budgets.len(), "limit");
+    let sessions = count(sessions.len(), "session");
+    format!("{limits} of {sessions}, {of_them}")
 }
 
 fn verdict(report: &Report) -> String {
@@ -156,10 +187,9 @@ fn scope(scope: &Scope) -> String {
 mod tests {
     use super::*;
     use expect_test::expect;
+    use fluxvm_verify::BudgetUse;
     use fluxvm_verify::EventKind;
-    use fluxvm_verify::FaultCode;
     use fluxvm_verify::GlobalSeq;
-    use fluxvm_verify::StreamName;
 
     fn fault(code: FaultCode, line: u64, seq: u64, kind: &str) -> Fault {
         let kind = EventKind::parse(kind).ok();
@@ -188,6 +218,12 @@ mod tests {
                 GlobalSeq::new(1041).expect("a seq"),
                 EventKind::parse("exec").expect("a kind"),
             )],
+            budgets: vec![BudgetUse {
+                stream: stream.clone(),
+                name: "max_execs",
+                limit: 5,
+                most: 2,
+            }],
             scope: Some(Scope::OneStream(stream)),
             ..Report::default()
         }
@@ -205,6 +241,7 @@ mod tests {
             covers    session/5f0c
             events    8
             redacted  1
+            budgets   1 limit of 1 session, never exceeded
 
             BROKEN: 2 faults."#]]
         .assert_eq(&render(&report(), Style::default()));
@@ -223,6 +260,7 @@ mod tests {
             covers    session/5f0c
             events    8
             redacted  1
+            budgets   1 limit of 1 session, never exceeded
 
             OK: every event is what was hashed, and the stream's versions follow one another without a gap."#]].assert_eq(&render(&clean, Style::default()));
     }
@@ -232,6 +270,14 @@ mod tests {
         expect![[r#"
             {
               "blobs": 0,
+              "budgets": [
+                {
+                  "limit": 5,
+                  "most": 2,
+                  "name": "max_execs",
+                  "stream": "session/5f0c"
+                }
+              ],
               "checkpoint": null,
               "events": 8,
               "faults": [

@@ -177,6 +177,10 @@ fault_codes! {
     KnownMissing = "known_missing",
     /// An event that the caller noted down has another hash: the ledger was linked anew.
     KnownDiffers = "known_differs",
+    /// A session was let have more than its budget.
+    BudgetExceeded = "budget_exceeded",
+    /// What an event says of a budget, or of what is counted against one, cannot be read.
+    BudgetForm = "budget_form",
 }
 
 impl fmt::Display for FaultCode {

@@ -2,8 +2,10 @@
 //!
 //! It never stops at the first fault: what matters after an incident is how far the damage goes. It
 //! needs no more memory than a few lines for each core, one number per stream, one range per gap,
-//! the names of blobs where there are any, and the faults themselves.
+//! a few numbers per session with a budget, the names of blobs where there are any, and the faults
+//! themselves.
 
+mod budget;
 mod check;
 mod fault;
 mod lines;
@@ -11,6 +13,7 @@ mod walk;
 
 use std::io::BufRead;
 
+pub use budget::BudgetUse;
 pub use fault::Fault;
 pub use fault::FaultCode;
 
@@ -100,6 +103,8 @@ pub struct Report {
     pub keys: Vec<(Position, VerifierKey)>,
     /// The last event and its hash.
     pub head: Option<(GlobalSeq, EventHash)>,
+    /// The budgets of the sessions, and how much of each limit was given out. Empty where no session has one.
+    pub budgets: Vec<BudgetUse>,
     /// What the export says of the ledger.
     pub genesis: Option<Genesis>,
     /// What the export says it covers.

@@ -17,6 +17,7 @@ use super::Fault;
 use super::FaultCode;
 use super::Report;
 use super::VerifyOptions;
+use super::budget::Budgets;
 use super::check::Checked;
 use super::check::Item;
 use super::check::check_all;
@@ -86,6 +87,7 @@ struct Walk<'a> {
     end_seen: bool,
     tree: Tree,
     blobs: Blobs,
+    budgets: Budgets,
 }
 
 impl<'a> Walk<'a> {
@@ -111,6 +113,7 @@ impl<'a> Walk<'a> {
             end_seen: false,
             tree,
             blobs: Blobs::default(),
+            budgets: Budgets::default(),
         }
     }
 
@@ -237,6 +240,9 @@ impl<'a> Walk<'a> {
             self.check_link(event);
             self.check_version(event);
             self.take_leaf(event);
+            for (code, detail) in self.budgets.take(event) {
+                self.fault(code, detail);
+            }
             self.last = Some(Last {
                 seq: event.header.seq,
                 hash: event.hash,
@@ -295,6 +301,7 @@ impl<'a> Walk<'a> {
             Some(chain) => chain.keys().to_vec(),
             None => Vec::new(),
         };
+        self.report.budgets = self.budgets.into_uses();
         self.report.head = self.last.map(|last| (last.seq, last.hash));
         self.report
     }
