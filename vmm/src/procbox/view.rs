@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::PathBuf;
 
 use super::below::{Below, BelowFolder, Seen};
@@ -275,7 +275,11 @@ pub(super) fn open_file(
             }
             _ => Err(view.no_such("regular file", &path)),
         },
-        At::Below(Seen::File { file, .. }) => Ok(file),
+        At::Below(Seen::File { file, .. }) => {
+            let rewound = (&file).rewind();
+            rewound.map_err(os(|| format!("reading {path}")))?;
+            Ok(file)
+        }
         At::Below(_) | At::Nothing => Err(view.no_such("regular file", &path)),
     })
 }
@@ -311,6 +315,8 @@ fn whole(
 ) -> Result<File, SnapshotError> {
     let found = digest_of_file(&file).map_err(os(|| format!("reading {path}")))?;
     if found == (bytes, digest) {
+        // Looking for its holes has moved where the next one reads from.
+        (&file).rewind().map_err(os(|| format!("reading {path}")))?;
         Ok(file)
     } else {
         Err(view.changed(format!("{path} has other content")))
