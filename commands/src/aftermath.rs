@@ -27,6 +27,8 @@ use crate::caller::Caller;
 use crate::checkpoint;
 use crate::engine::Inner;
 use crate::error::CommandError;
+use crate::evaluate;
+use crate::evaluate::EvaluateAnswer;
 use crate::fork;
 use crate::promote;
 use crate::promote::PromoteAnswer;
@@ -38,7 +40,7 @@ const READ_PAGE: usize = 1_024;
 
 /// What tells that a request did something. Of those that are rolled back it is the outcome. A fork's
 /// comes before what is recorded of its children.
-const EFFECTS: [&str; 10] = [
+const EFFECTS: [&str; 12] = [
     "session.create",
     "exec.started",
     "job.start",
@@ -49,6 +51,8 @@ const EFFECTS: [&str; 10] = [
     "rewind.undo",
     "rewind.redo",
     "promote",
+    "evaluate",
+    "rollout",
 ];
 
 /// What a request did.
@@ -72,6 +76,8 @@ pub enum Done {
     Started(SessionId, Box<Job>),
     /// It carried a child's changes to this session.
     Promoted(SessionId, Box<PromoteAnswer>),
+    /// It tried candidates.
+    Evaluated(SessionId, Box<EvaluateAnswer>),
 }
 
 /// What a request is known to have done.
@@ -178,6 +184,10 @@ fn done(
         Event::Promoted(outcome) => {
             let answer = promote::recorded(id, effect.header.seq.get(), outcome);
             Ok(Done::Promoted(id, Box::new(answer)))
+        }
+        Event::Evaluated(outcome) | Event::RolledOut(outcome) => {
+            let answer = evaluate::recorded(effect, outcome);
+            Ok(Done::Evaluated(id, Box::new(answer)))
         }
         _ => Err(CommandError::Internal("an effect that is none".to_owned())),
     }

@@ -72,6 +72,9 @@ pub const CHILDREN_MAX: usize = 1_024;
 /// Children that are made side by side: each keeps a CPU busy, and a machine has a few.
 pub const FORK_CHILDREN_AT_ONCE: usize = 4;
 
+/// Commands of one evaluation together, in bytes: all of them are one event.
+pub const EVALUATE_BYTES_MAX: usize = 512 * 1_024;
+
 /// Points that one session may keep.
 pub const REWIND_POINTS_MAX: u32 = 50;
 
@@ -271,6 +274,9 @@ pub const DIFF_PATHS_MAX: usize = 5_000;
 
 /// The longest file that is compared line by line, in bytes.
 pub const DIFF_FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The longest file whose writer is looked for, in bytes: two of its contents are held at once.
+pub const BLAME_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// The longest text of one comparison, all files together, in bytes.
 pub const DIFF_BYTES_MAX: usize = 4 * 1024 * 1024;

@@ -1,8 +1,8 @@
-//! What led to a session's states: the commands that ran on the way to each, in order. Pure.
+//! What led to a session's states: what was done on the way to each, in order. Pure.
 //!
-//! An undo or a restore goes back to an earlier state, and what ran since is no longer on the way to
-//! anything that comes after. So every state that can be named has its own list of commands, and two
-//! states of one line share the beginning of theirs.
+//! An undo or a restore goes back to an earlier state, and what was done since is no longer on the way to
+//! anything that comes after. So every state that can be named has its own list of steps, and two states
+//! of one line share the beginning of theirs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,26 +10,153 @@ use std::sync::Arc;
 use fluxvm_projections::Envelope;
 use fluxvm_projections::Event;
 
-/// One command that ran.
+/// One thing that was done and may have changed the session's files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// The ledger number of its intent.
     pub(crate) seq: u64,
-    /// The shell line.
-    pub(crate) command: String,
-    /// Its time limit, in milliseconds.
-    pub(crate) timeout_ms: u64,
-    /// It read what its caller sent, which is not kept.
-    pub(crate) stdin: bool,
+    pub(crate) deed: Deed,
 }
 
-/// The commands on the way to each state.
+/// What was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    /// A command ran.
+    Command {
+        /// The shell line.
+        command: String,
+        /// Its time limit, in milliseconds.
+        timeout_ms: u64,
+        /// It read what its caller sent, which is not kept.
+        stdin: bool,
+    },
+    /// A job was started. It may have gone on for long.
+    Job {
+        /// The shell line.
+        command: String,
+    },
+    /// One path was written or removed through the file routes.
+    Path {
+        /// `write`, `delete` or `upload`.
+        verb: &'static str,
+        /// Absolute.
+        path: String,
+        /// What it takes to do it again, where that was kept.
+        again: Option<Again>,
+    },
+    /// Something that may have changed many paths: git, a promotion.
+    Other {
+        /// The kind of its outcome.
+        kind: &'static str,
+        /// What it was about, for a person.
+        words: String,
+    },
+}
+
+/// What it takes to do something to one path again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Again {
+    /// Write this.
+    Write {
+        size: u64,
+        mode: u32,
+        parents: bool,
+        /// The kept content.
+        blobs: Vec<String>,
+    },
+    /// Remove it.
+    Delete { recursive: bool },
+}
+
+impl Deed {
+    /// The kind of the event that tells how it ended.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Command { .. } => "exec",
+            Self::Job { .. } => "job.start",
+            Self::Path { verb: "write", .. } => "file.write",
+            Self::Path { verb: "delete", .. } => "file.delete",
+            Self::Path { .. } => "file.upload",
+            Self::Other { kind, .. } => kind,
+        }
+    }
+
+    /// Why it cannot be done again in another sandbox, if it cannot.
+    pub(crate) fn unrepeatable(&self) -> Option<&'static str> {
+        match self {
+            Self::Command { stdin: false, .. } => None,
+            Self::Command { .. } => Some("read an input that is not kept"),
+            Self::Job { .. } => Some("started a job, which has no end that it could be held to"),
+            Self::Path { again: Some(_), .. } => None,
+            Self::Path { .. } => Some("put a content that is not kept with it"),
+            Self::Other { .. } => Some("was no command"),
+        }
+    }
+
+    /// What it was, for a person: the shell line of a command.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Command { command, .. } | Self::Job { command } => command.clone(),
+            Self::Path { verb, path, .. } => format!("{verb} {path}"),
+            Self::Other { words, .. } => words.clone(),
+        }
+    }
+
+    fn of(event: &Event) -> Option<Self> {
+        let path = |verb, path: &String, again| {
+            let path = path.clone();
+            Some(Self::Path { verb, path, again })
+        };
+        match event {
+            Event::ExecStarted(started) => Some(Self::Command {
+                command: started.command.clone(),
+                timeout_ms: started.timeout_ms,
+                stdin: started.stdin,
+            }),
+            Event::JobStarted(started) => Some(Self::Job {
+                command: started.command.clone(),
+            }),
+            Event::FileWriteStarted(started) => {
+                let kept = started.size == 0 || !started.blobs.is_empty();
+                let again = kept.then(|| Again::Write {
+                    size: started.size,
+                    mode: started.mode,
+                    parents: started.parents,
+                    blobs: started.blobs.clone(),
+                });
+                path("write", &started.path, again)
+            }
+            Event::FileDeleteStarted(started) => {
+                let recursive = started.recursive;
+                path("delete", &started.path, Some(Again::Delete { recursive }))
+            }
+            Event::FileUploadStarted(started) => path("upload", &started.path, None),
+            Event::GitCommitStarted(started) => Some(Self::Other {
+                kind: "git.commit",
+                words: format!("commit {}", started.message),
+            }),
+            Event::GitBranchStarted(started) => Some(Self::Other {
+                kind: "git.branch",
+                words: format!("branch {}", started.name),
+            }),
+            Event::PromoteStarted(started) => Some(Self::Other {
+                kind: "promote",
+                words: format!("promotion of {}", started.child),
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// The steps on the way to each state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lineage {
     now: Vec<Arc<Step>>,
     tags: BTreeMap<String, Vec<Arc<Step>>>,
     /// Points that are being taken: what led to them, by the number of their intent.
     open: BTreeMap<u64, Vec<Arc<Step>>>,
+    /// What is not on the way to now any more, with the number of the event that went back past it.
+    undone: BTreeMap<u64, u64>,
 }
 
 impl Lineage {
@@ -52,15 +179,17 @@ impl Lineage {
         self.tags.get(tag).map(Vec::as_slice)
     }
 
+    /// The event that went back past the step with this number, unless that was gone forward to again.
+    pub(crate) fn undone_by(&self, seq: u64) -> Option<u64> {
+        self.undone.get(&seq).copied()
+    }
+
     fn apply(&mut self, envelope: &Envelope) {
         let seq = envelope.seq.get();
+        if let Some(deed) = Deed::of(&envelope.event) {
+            self.now.push(Arc::new(Step { seq, deed }));
+        }
         match &envelope.event {
-            Event::ExecStarted(started) => self.now.push(Arc::new(Step {
-                seq,
-                command: started.command.clone(),
-                timeout_ms: started.timeout_ms,
-                stdin: started.stdin,
-            })),
             Event::CheckpointStarted(_) => {
                 self.open.insert(seq, self.now.clone());
             }
@@ -70,14 +199,18 @@ impl Lineage {
                 let led = self.now.iter().filter(before).cloned().collect();
                 self.open.insert(seq, led);
             }
+            // What was taken back left nothing.
+            Event::PromoteFailed(failed) if failed.rolled_back => {
+                self.now.retain(|step| step.seq != failed.op);
+            }
             Event::CheckpointTaken(taken) => self.taken(taken.op, &taken.tag),
             Event::RewindPointTaken(taken) => self.taken(taken.op, &taken.tag),
-            Event::Restored(restored) => self.go_to(&restored.tag),
+            Event::Restored(restored) => self.go_to(seq, &restored.tag),
             Event::RewindUndone(moved) | Event::RewindRedone(moved) => {
                 if let Some(kept) = &moved.kept {
                     self.tags.insert(kept.tag.clone(), self.now.clone());
                 }
-                self.go_to(&moved.tag);
+                self.go_to(seq, &moved.tag);
             }
             _ => {}
         }
@@ -89,12 +222,17 @@ impl Lineage {
         }
     }
 
-    fn go_to(&mut self, tag: &str) {
-        self.now = self.tags.get(tag).cloned().unwrap_or_default();
+    fn go_to(&mut self, by: u64, tag: &str) {
+        let there = self.tags.get(tag).cloned().unwrap_or_default();
+        let left = std::mem::replace(&mut self.now, there);
+        self.undone.extend(left.iter().map(|step| (step.seq, by)));
+        for step in &self.now {
+            self.undone.remove(&step.seq);
+        }
     }
 }
 
-/// What ran between two states; `None` when the one is not on the way to the other.
+/// What was done between two states; `None` when the one is not on the way to the other.
 pub(crate) fn between<'a>(from: &[Arc<Step>], to: &'a [Arc<Step>]) -> Option<&'a [Arc<Step>]> {
     to.starts_with(from)
         .then(|| to.get(from.len()..).unwrap_or_default())
@@ -160,7 +298,7 @@ mod tests {
     }
 
     fn words(steps: &[Arc<Step>]) -> String {
-        let words: Vec<&str> = steps.iter().map(|step| step.command.as_str()).collect();
+        let words: Vec<String> = steps.iter().map(|step| step.deed.words()).collect();
         words.join(" ")
     }
 
@@ -176,5 +314,8 @@ mod tests {
         assert_eq!(way("y", "z"), None);
         assert_eq!(way("x", "x").as_deref(), Some(""));
         assert!(lineage.at("w").is_none());
+        // The restore is the sixth thing and the seventh event.
+        let undone = |seq| lineage.undone_by(seq);
+        assert_eq!((undone(1), undone(4), undone(8)), (None, Some(7), None));
     }
 }

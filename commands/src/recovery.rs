@@ -3,6 +3,7 @@
 //! The ledger says what should exist; the machine says what does. What still runs is taken up again,
 //! what nobody owns is removed, every intent without an outcome gets one, and the ledger says all of it.
 
+mod changes;
 mod file_work;
 
 use std::collections::HashSet;
@@ -17,7 +18,6 @@ use fluxvm_projections::KeyState;
 use fluxvm_projections::LifecycleInterrupted;
 use fluxvm_projections::Operation;
 use fluxvm_projections::OperationKind;
-use fluxvm_projections::PromoteFailed;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionCreateFailed;
@@ -36,7 +36,6 @@ use crate::engine::system;
 use crate::error::CommandError;
 use crate::exec;
 use crate::jobs;
-use crate::promote;
 use crate::session_erasure;
 use crate::snapshots;
 use crate::uploads;
@@ -70,6 +69,7 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
     let owned: HashSet<SandboxId> = sessions.iter().map(|session| session.sandbox_id).collect();
 
     let mut report = HostReconciled::default();
+    let evaluations = changes::evaluations(&sessions);
     let mut sessions = sessions
         .into_iter()
         .map(|session| (plan(&session), session));
@@ -97,6 +97,7 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
             report.removed.push(id);
         }
     }
+    report.interrupted += changes::roll_back_evaluations(inner, &caller, evaluations).await?;
     // After every interrupted operation was closed, so that what it worked with is no longer needed.
     report.snapshots_removed = snapshots::sweep(inner)
         .await
@@ -252,7 +253,9 @@ async fn take_up(
     };
     inner.sandboxes.insert(session.id, Arc::clone(&sandbox));
     inner.watch_exit(session.id, Arc::clone(&sandbox));
-    for operation in &session.in_flight {
+    // An evaluation ends with its children, which are sessions that may not have been taken up yet.
+    let open = session.in_flight.iter();
+    for operation in open.filter(|it| !changes::is_evaluation(it)) {
         if let Some(job) = jobs::resume(inner, session, operation) {
             report.commands_resumed += 1;
             jobs::take_up(inner, caller, job, &sandbox);
@@ -264,14 +267,9 @@ async fn take_up(
             continue;
         }
         let Some(running) = exec::resume(session, operation) else {
-            if matches!(operation.kind, OperationKind::Promote { .. })
-                && let Err(error) = promote::roll_back(inner, session, operation).await
-            {
-                give_up_promotion(inner, caller, session, operation, &error).await?;
-                report.interrupted += 1;
-                continue;
+            if !changes::give_up_promotion(inner, caller, session, operation).await? {
+                interrupt(inner, caller, session, operation).await?;
             }
-            interrupt(inner, caller, session, operation).await?;
             report.interrupted += 1;
             continue;
         };
@@ -288,34 +286,6 @@ async fn take_up(
     Ok(report)
 }
 
-/// Records that a promotion is half done and stays so: the checkpoint of before has what was.
-async fn give_up_promotion(
-    inner: &Arc<Inner>,
-    caller: &Caller,
-    session: &Session,
-    operation: &Operation,
-    error: &CommandError,
-) -> Result<(), CommandError> {
-    let OperationKind::Promote { child, .. } = &operation.kind else {
-        return Ok(());
-    };
-    let failed = Event::PromoteFailed(PromoteFailed {
-        op: operation.seq,
-        child: *child,
-        code: "interrupted".to_owned(),
-        reason: format!(
-            "the daemon ended in the middle of it, and what was done of it stays: {error}"
-        ),
-        rolled_back: false,
-    });
-    let (id, intent) = (session.id, operation.intent);
-    inner
-        .book
-        .conclude(caller, id, intent, Entry::new(failed))
-        .await?;
-    Ok(())
-}
-
 /// Records that every open operation of a session has no outcome. Answers how many there were.
 async fn close_commands(
     inner: &Arc<Inner>,
@@ -325,10 +295,11 @@ async fn close_commands(
 ) -> Result<u64, CommandError> {
     let mut closed = 0;
     for operation in &session.in_flight {
-        if matches!(
+        let ends_elsewhere = matches!(
             operation.kind,
-            OperationKind::Create | OperationKind::Delete
-        ) {
+            OperationKind::Create | OperationKind::Delete | OperationKind::Evaluate { .. }
+        );
+        if ends_elsewhere {
             continue;
         }
         closed += 1;
@@ -359,18 +330,22 @@ async fn interrupt(
     // An operation on snapshots has changed nothing before its outcome, and a search never does.
     let searched = matches!(operation.kind, OperationKind::Bisect);
     let rolled_back = searched || operation.kind.snapshots() != [None, None];
-    let interrupted = Event::LifecycleInterrupted(LifecycleInterrupted {
-        op: operation.kind.name().to_owned(),
-        seq: operation.seq,
-        started_at: operation.started_at,
-        resolution: rolled_back.then(|| ROLLED_BACK.to_owned()),
-    });
-    let entry = Entry::new(interrupted);
+    let entry = interruption(operation, rolled_back.then_some(ROLLED_BACK));
     inner
         .book
         .conclude(caller, session.id, operation.intent, entry)
         .await?;
     Ok(())
+}
+
+/// The event that says that an operation was cut off, and what became of it.
+fn interruption(operation: &Operation, resolution: Option<&str>) -> Entry {
+    Entry::new(Event::LifecycleInterrupted(LifecycleInterrupted {
+        op: operation.kind.name().to_owned(),
+        seq: operation.seq,
+        started_at: operation.started_at,
+        resolution: resolution.map(str::to_owned),
+    }))
 }
 
 async fn remove_sandbox(inner: &Arc<Inner>, session: &Session) -> Result<(), CommandError> {

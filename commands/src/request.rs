@@ -223,6 +223,9 @@ pub struct Replay {
     pub since: Option<DateTime<Utc>>,
     /// Only what was recorded before or at this.
     pub until: Option<DateTime<Utc>>,
+    /// Only what was done since this checkpoint or point. Where no target is named, a child that starts from
+    /// it becomes the target.
+    pub checkpoint: Option<String>,
     /// Only what was recorded from this ledger number on.
     pub from: Option<u64>,
     /// Only what was recorded up to this ledger number, itself included.

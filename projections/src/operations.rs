@@ -135,6 +135,13 @@ pub enum OperationKind {
         /// Only these paths; empty is all.
         paths: Vec<String>,
     },
+    /// Candidates are being tried, or one command several times over.
+    Evaluate {
+        /// The children that it makes and removes.
+        children: Vec<SessionId>,
+        /// One command, several times over.
+        rollout: bool,
+    },
     /// An intent whose payload was erased.
     Erased,
 }
@@ -181,6 +188,8 @@ impl OperationKind {
             Self::Redo { .. } => "rewind.redo",
             Self::Bisect => "rewind.bisect",
             Self::Promote { .. } => "promote",
+            Self::Evaluate { rollout: false, .. } => "evaluate",
+            Self::Evaluate { rollout: true, .. } => "rollout",
             Self::Erased => "erased",
         }
     }

@@ -76,7 +76,18 @@ impl Session {
                 self.close(envelope);
                 self.save();
             }
+            Event::EvaluateStarted(started) | Event::RolloutStarted(started) => {
+                let kind = OperationKind::Evaluate {
+                    children: started.children.clone(),
+                    rollout: matches!(envelope.event, Event::RolloutStarted(_)),
+                };
+                self.open(envelope, kind);
+            }
             Event::PromoteFailed(_)
+            | Event::Evaluated(_)
+            | Event::EvaluateFailed(_)
+            | Event::RolledOut(_)
+            | Event::RolloutFailed(_)
             | Event::Bisected(_)
             | Event::BisectFailed(_)
             | Event::CheckpointFailed(_)

@@ -4,6 +4,7 @@ use fluxvm_replay_tests::Api;
 use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::Start;
 use fluxvm_replay_tests::State;
+use fluxvm_replay_tests::eventually;
 use fluxvm_replay_tests::shared;
 use serde_json::Value;
 use serde_json::json;
@@ -33,7 +34,19 @@ fn the_one_command_of_forty_is_found_and_the_session_is_as_it_was() {
     let daemon = shared();
     let api = daemon.api();
     let id = api.create();
-    run(api, &id, "echo 0 >steps; echo good >program");
+    run(
+        api,
+        &id,
+        "echo 0 >steps; echo good >program; printf 'test:\\n\\t@grep -q good program || \
+         { echo broken >>steps; false; }\\n' >Makefile",
+    );
+    // What runs is a part of each state, where the engine keeps memory.
+    run(
+        api,
+        &id,
+        "setsid sh -c 'n=0; while :; do n=$((n+1)); echo $n >/tmp/count; sleep 0.05; done' \
+         >/dev/null 2>&1 </dev/null & echo $! >/tmp/loop",
+    );
     api.checkpoint(&id, "start");
     api.rewind_on(&id, 5);
     for step in 1..=40 {
@@ -44,8 +57,7 @@ fn the_one_command_of_forty_is_found_and_the_session_is_as_it_was() {
     }
     let before = seen(api, &id);
     let kinds = api.kinds(&id).len();
-    let test = "grep -q good program || { echo broken >>steps; false; }";
-    let found = bisect(api, &id, &json!({"test": test, "good": "start"}));
+    let found = bisect(api, &id, &json!({"test": "make test", "good": "start"}));
     let culprit = &found["culprit"];
     assert_eq!(
         culprit["command"], "sed -i s/good/bad/ program; echo 23 >>steps",
@@ -64,6 +76,9 @@ fn the_one_command_of_forty_is_found_and_the_session_is_as_it_was() {
         run(api, &id, "tail -1 steps; grep -c broken steps || true"),
         "40\n0\n"
     );
+    let count = || run(api, &id, "kill -0 $(cat /tmp/loop) && cat /tmp/count");
+    let counted = count();
+    eventually("what ran runs on", || (count() != counted).then_some(()));
     let event = api.only_event(&id, "rewind.bisect");
     assert_eq!(event["data"]["culprit"]["command"], culprit["command"]);
     api.remove(&id);

@@ -41,3 +41,42 @@ fn a_script_compares_promotes_and_finds_what_broke_it() {
     }
     assert!(ctl.run(&["agent", "rm", child, id]).text().contains(id));
 }
+
+#[test]
+fn a_script_tries_candidates_asks_who_wrote_a_line_and_sees_a_tree() {
+    let daemon = shared();
+    let ctl = daemon.ctl();
+    let id = answer(&ctl, &["run", "codex"]);
+    let id = id["id"].as_str().expect("an id");
+    let exec = |line: &str| ctl.run(&["agent", "exec", id, "--", line]).text();
+    exec("printf 'one\\ntwo\\n' >f");
+    answer(&ctl, &["checkpoint", id, "--tag", "before"]);
+    exec("sed -i s/two/2/ f");
+    let who = answer(&ctl, &["blame", id, "f:2"]);
+    assert_eq!(who["step"]["command"], "sed -i s/two/2/ f");
+    let said = ctl.run(&["--table", "agent", "blame", id, "f:2"]).text();
+    assert!(said.starts_with("2: 2\nIt was event "), "{said}");
+    let tries = [
+        "--candidate",
+        "false",
+        "--candidate",
+        "echo 3 >f",
+        "--test",
+        "grep -q 3 f",
+    ];
+    let tried = answer(&ctl, &[&["evaluate", id][..], &tries].concat());
+    let winner = tried["winner"].as_str().expect("a winner");
+    assert_eq!(tried["items"][0]["score"], 0);
+    let none = ctl.run(&["agent", "evaluate", id, "--candidate", "false"]);
+    assert_eq!(none.json(1)["winner"], Value::Null);
+    let rolled = answer(&ctl, &["rollout", id, "-n", "2", "--", "cat", "f"]);
+    assert_eq!(rolled["items"][1]["output_tail"], "one\n2\n");
+    answer(&ctl, &["restore", id, "before"]);
+    let replayed = answer(&ctl, &["replay", id, "--from", "before", "--dry-run"]);
+    assert_eq!(replayed["steps"], json!([]));
+    let timeline = ctl.run(&["--table", "agent", "timeline", id]).text();
+    for words in ["TREE", "│ ○", "(undone by step", "◀", "├─▶", winner] {
+        assert!(timeline.contains(words), "{words}: {timeline}");
+    }
+    assert!(ctl.run(&["agent", "rm", winner, id]).text().contains(id));
+}

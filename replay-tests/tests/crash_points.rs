@@ -1,5 +1,5 @@
-//! The daemon ends, as a power cut would end it, at each step of making a session, running a
-//! command and deleting a session. The next daemon on the same state folder finishes or undoes what
+//! Case C12 as far as it is about `kill -9`: the daemon ends, as a power cut would end it, at each step of
+//! making a session, running a command and deleting a session. The next daemon on the same state folder finishes or undoes what
 //! was under way, the ledger says which, and the machine holds nothing that no session owns.
 
 use fluxvm_replay_tests::Api;

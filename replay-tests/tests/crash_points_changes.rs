@@ -6,6 +6,7 @@ use fluxvm_replay_tests::Daemon;
 use fluxvm_replay_tests::SESSIONS;
 use fluxvm_replay_tests::Start;
 use fluxvm_replay_tests::State;
+use fluxvm_replay_tests::is_tidy;
 use fluxvm_replay_tests::verified;
 use serde_json::json;
 
@@ -72,6 +73,7 @@ fn a_promotion_is_whole_or_nothing_wherever_the_daemon_ends() {
         let promotions = api.kinds(&parent);
         let promotions = promotions.iter().filter(|kind| *kind == "promote").count();
         assert_eq!(promotions, 1, "{point}");
+        is_tidy(api, &state, point);
         verified(&api.export_ledger());
         api.remove(&child);
         api.remove(&parent);

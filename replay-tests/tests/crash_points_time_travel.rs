@@ -65,9 +65,15 @@ fn look(api: &Api, id: &str) -> String {
 }
 
 fn crash_at(point: &str, asked: &Asked) -> After {
+    crash_after(|_, _| (), point, asked)
+}
+
+/// The same, after something else was done.
+fn crash_after(first: impl FnOnce(&Api, &str), point: &str, asked: &Asked) -> After {
     let state = State::new();
     let daemon = Daemon::start(&state);
     let session = prepared(daemon.api());
+    first(daemon.api(), &session);
     assert_eq!(daemon.terminate().code, Some(0));
     let daemon = Start::crashing_at(&state, point).ready();
     let path = format!("{SESSIONS}/{session}/{}", asked.verb);
@@ -258,6 +264,26 @@ fn an_undo_happened_or_it_did_not() {
     let after = stays_done("rewind.move.outcome", "rewind.undo", &undo());
     assert_eq!(after.api().ring_line(&after.session), " | rw-1 rw-2 rw-3");
     assert_eq!(look(after.api(), &after.session), "one\n");
+    after.end();
+}
+
+#[test]
+fn a_redo_happened_or_it_did_not() {
+    let undone = |api: &Api, id: &str| {
+        let _ = api.ask(id, "rewind/undo", &json!({"steps": 2})).expect(200);
+    };
+    let redo = Asked::new("rewind/redo", json!({"steps": 1}), 200);
+    for point in ["rewind.move.intent", "rewind.move.revived"] {
+        let after = crash_after(undone, point, &redo);
+        after.was_rolled_back("rewind.redo", point);
+        assert_eq!(after.api().ring_line(&after.session), " | rw-1 rw-2 rw-3");
+        let _ = after.retry(&redo).expect(200);
+        assert_eq!(look(after.api(), &after.session), "two\n", "{point}");
+        after.end();
+    }
+    let after = crash_after(undone, "rewind.move.outcome", &redo);
+    after.is_tidy("rewind.move.outcome");
+    assert_eq!(look(after.api(), &after.session), "two\n");
     after.end();
 }
 

@@ -148,7 +148,7 @@ fn ranges_add_up_to_the_file_and_its_digest() {
 }
 
 #[test]
-fn a_path_that_is_none_is_refused_before_anything_happens() {
+fn c10_a_path_that_is_none_is_refused_before_anything_happens() {
     let daemon = shared();
     let api = daemon.api();
     let id = api.create();
@@ -211,7 +211,7 @@ fn a_path_that_is_none_is_refused_before_anything_happens() {
 }
 
 #[test]
-fn links_and_nodes_that_an_agent_planted_lead_nowhere() {
+fn c10_links_and_nodes_that_an_agent_planted_lead_nowhere() {
     let daemon = shared();
     let api = daemon.api();
     let id = api.create();

@@ -236,3 +236,49 @@ fn what_cannot_be_replayed_is_refused() {
     );
     api.remove(&source);
 }
+
+#[test]
+fn a_replay_starts_from_a_checkpoint_in_a_child_of_it() {
+    let daemon = shared();
+    let api = daemon.api();
+    let source = record(api, &["echo 1 >f"]);
+    api.checkpoint(&source, "cp");
+    for command in ["echo 2 >>f", "cat f"] {
+        let _ = api.exec(&source, command);
+    }
+    let planned = replay(api, &source, &json!({"checkpoint": "cp", "dry_run": true}));
+    assert_eq!(of_steps(&planned, "command"), ["echo 2 >>f", "cat f"]);
+    assert_eq!(planned["target"], Value::Null);
+    let answer = replay(api, &source, &json!({"checkpoint": "cp"}));
+    assert_eq!(of_steps(&answer, "same"), [true; 2], "{answer}");
+    let child = answer["target"].as_str().expect("a child");
+    assert_eq!(api.session(child)["origin"]["tag"], "cp");
+    assert_eq!(api.exec(child, "cat f").text(), "1\n2\n");
+    let missing = api.post(
+        &format!("{SESSIONS}/{source}/replay"),
+        &json!({"checkpoint": "none", "dry_run": true}),
+    );
+    assert_eq!(missing.error(404), "tag_not_found");
+    api.remove(child);
+    api.remove(&source);
+}
+
+#[test]
+fn what_was_undone_is_left_out_and_named() {
+    let daemon = shared();
+    let api = daemon.api();
+    let source = record(api, &["echo 1 >f"]);
+    api.checkpoint(&source, "cp");
+    let _ = api.exec(&source, "rm f");
+    let restored = api.restore(&source, "cp");
+    let _ = api.exec(&source, "echo 2 >>f");
+    let target = api.create();
+    let answer = replay(api, &source, &json!({"target": target}));
+    assert_eq!(of_steps(&answer, "command"), ["echo 1 >f", "echo 2 >>f"]);
+    let reason = answer["skipped"][0]["reason"].as_str().expect("a reason");
+    let by = format!("it was undone: event {} went back past it", restored["seq"]);
+    assert_eq!(reason, by);
+    assert_eq!(api.exec(&target, "cat f").text(), "1\n2\n");
+    api.remove(&target);
+    api.remove(&source);
+}

@@ -4,6 +4,7 @@
 
 pub(crate) mod approvals;
 pub(crate) mod changes;
+pub(crate) mod evaluate;
 pub(crate) mod files;
 pub(crate) mod jobs;
 pub(crate) mod ledger;
@@ -154,6 +155,13 @@ pub(crate) enum Agent {
     Diff(changes::DiffArgs),
     /// Carry a child's changes to its parent, all of them or none
     Promote(changes::PromoteArgs),
+    /// Show which step last wrote a file of the workspace, or a line of it
+    Blame(changes::BlameArgs),
+    /// Try several commands, each in a child of its own; score them, keep the best that passed;
+    /// exits with 1 when none did
+    Evaluate(evaluate::EvaluateArgs),
+    /// Run one command in several children, side by side
+    Rollout(evaluate::RolloutArgs),
     /// Show what happened in a session, step by step
     Timeline(SessionArg),
     /// Show a session's events as the ledger holds them
@@ -334,8 +342,8 @@ pub(crate) struct ReplayArgs {
     /// The session whose commands are run again.
     #[command(flatten)]
     pub(crate) session: SessionArg,
-    /// The session to run them in
-    #[arg(long, value_name = "ID", required_unless_present = "dry_run")]
+    /// The session to run them in; with a checkpoint in --from, a new child of it when left out
+    #[arg(long, value_name = "ID", required_unless_present_any = ["dry_run", "from"])]
     pub(crate) target: Option<String>,
     /// Only list what would be run
     #[arg(long)]
@@ -346,9 +354,9 @@ pub(crate) struct ReplayArgs {
     /// Stop after this time (RFC 3339)
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<Moment>,
-    /// Start at this seq
-    #[arg(long, value_name = "SEQ", conflicts_with = "since")]
-    pub(crate) from: Option<u64>,
+    /// Start at this seq, or after this checkpoint
+    #[arg(long, value_name = "SEQ|TAG", conflicts_with = "since")]
+    pub(crate) from: Option<String>,
     /// Stop after this seq
     #[arg(long, value_name = "SEQ", conflicts_with = "until")]
     pub(crate) to: Option<u64>,

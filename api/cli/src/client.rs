@@ -99,6 +99,12 @@ impl Client {
         read_json("GET", path, response)
     }
 
+    /// GET, answered with JSON that takes as long as the caller knows.
+    pub(crate) fn get_within(&self, path: &str, patience: Patience) -> Result<Value, CliError> {
+        let response = self.send("GET", path, &[], None, patience)?;
+        read_json("GET", path, response)
+    }
+
     /// PUT of JSON, answered with JSON.
     pub(crate) fn put(&self, path: &str, body: &Value) -> Result<Value, CliError> {
         let response = self.send("PUT", path, &[], Some(body), Patience::Normal)?;

@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::app::App;
 use crate::changes_view;
+use crate::evaluate_view;
 use crate::exec_body::ExecBody;
 use crate::job_view;
 use crate::limits::IDEMPOTENCY_ANSWER_BYTES_MAX;
@@ -143,6 +144,10 @@ impl Reply {
             }
             Done::Promoted(id, answer) => {
                 let view = changes_view::promoted(&answer);
+                Self::json(Success::Done, id, &view, None)
+            }
+            Done::Evaluated(id, answer) => {
+                let view = evaluate_view::evaluated(&answer);
                 Self::json(Success::Done, id, &view, None)
             }
         }

@@ -18,6 +18,7 @@ mod cli;
 mod config;
 mod daemon;
 mod edge;
+mod evaluate_view;
 mod event_view;
 mod exec_body;
 mod idempotency;

@@ -103,6 +103,8 @@ fn needed(method: &Method, route: &str) -> Option<&'static [&'static str]> {
         }
         // What differs is shown line by line.
         "/diff" if reads => &["read", "files.read"],
+        // It may run recorded commands again.
+        "/blame" if reads => &["read", "files.read", "exec"],
         "/usage" if method == Method::POST => &["exec"],
         "/exec" | "/exec/stream" => &["exec"],
         "/probe" if reads => &["exec"],
@@ -214,6 +216,8 @@ mod tests {
             (Method::POST, "/promote"),
             (Method::POST, "/rewind/undo"),
             (Method::POST, "/rewind/bisect"),
+            (Method::POST, "/evaluate"),
+            (Method::POST, "/rollout"),
             (Method::GET, "/pty"),
             (Method::GET, "/something-new"),
         ] {

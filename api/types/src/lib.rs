@@ -10,7 +10,9 @@
 //! Nothing here knows HTTP, the ledger's types or any rule.
 
 mod answer;
+mod blame;
 mod changes;
+mod evaluate;
 mod event;
 mod files;
 mod git;
@@ -42,6 +44,8 @@ pub use answer::SkippedStep;
 pub use answer::StepError;
 pub use answer::Survivor;
 pub use answer::Survivors;
+pub use blame::BlameView;
+pub use blame::BlamedStepView;
 pub use changes::ApplyView;
 pub use changes::ArtifactsView;
 pub use changes::BisectRequest;
@@ -58,6 +62,10 @@ pub use changes::StateView;
 pub use changes::TreeEntryView;
 pub use changes::VerdictView;
 pub use changes::WorkspaceChanges;
+pub use evaluate::CandidateView;
+pub use evaluate::EvaluateRequest;
+pub use evaluate::EvaluateView;
+pub use evaluate::RolloutRequest;
 pub use event::EventView;
 pub use files::ContentView;
 pub use files::EntryView;

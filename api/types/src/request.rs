@@ -229,6 +229,9 @@ pub struct ReplayRequest {
     /// Only commands until this time.
     #[serde(default, deserialize_with = "time::deserialize_option")]
     pub until: Option<DateTime<Utc>>,
+    /// Only what was done since this checkpoint; left without a target, in a child that starts from it.
+    #[serde(default)]
+    pub checkpoint: Option<String>,
     /// Only what was recorded from this event on.
     #[serde(default)]
     pub from: Option<u64>,

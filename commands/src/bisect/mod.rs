@@ -7,8 +7,8 @@
 //! nearest state before it.
 
 mod decide;
-mod lab;
 mod search;
+mod trial;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,8 +36,8 @@ use crate::lineage::Lineage;
 use crate::queries;
 use crate::request::EventsQuery;
 use crate::states;
-use lab::Lab;
 use search::Line;
+use trial::Trial;
 
 /// A search to be made.
 #[derive(Clone, Debug)]
@@ -158,6 +158,6 @@ async fn look(
     };
     let now = states::now(inner, session.id, memory).await?;
     let line = Line::of(session, &lineage, &now.snapshot, request)?;
-    let mut lab = Lab::new(inner, session, request);
-    search::search(&mut lab, line).await
+    let mut trial = Trial::new(inner, session, request);
+    search::search(&mut trial, line).await
 }

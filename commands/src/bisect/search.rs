@@ -16,8 +16,9 @@ use fluxvm_projections::SnapshotRecord;
 
 use super::Bisect;
 use super::Found;
-use super::lab::Lab;
+use super::trial::Trial;
 use crate::error::CommandError;
+use crate::lab;
 use crate::lineage::Lineage;
 use crate::lineage::Step;
 use crate::lineage::between;
@@ -105,13 +106,13 @@ impl Line {
     }
 }
 
-pub(super) async fn search(lab: &mut Lab<'_>, line: Line) -> Result<Found, CommandError> {
+pub(super) async fn search(trial: &mut Trial<'_>, line: Line) -> Result<Found, CommandError> {
     let mut tested: Vec<BisectVerdict> = Vec::new();
     let stations = line.0;
     let (Some(first), Some(last)) = (stations.first(), stations.last()) else {
         return Err(CommandError::Internal("a line without ends".into()));
     };
-    if !lab
+    if !trial
         .test(&first.name, &first.snapshot, &[], &mut tested)
         .await?
     {
@@ -121,7 +122,7 @@ pub(super) async fn search(lab: &mut Lab<'_>, line: Line) -> Result<Found, Comma
         );
         return Err(CommandError::EndsAgree(message));
     }
-    if lab
+    if trial
         .test(&last.name, &last.snapshot, &[], &mut tested)
         .await?
     {
@@ -137,7 +138,7 @@ pub(super) async fn search(lab: &mut Lab<'_>, line: Line) -> Result<Found, Comma
         let Some(station) = stations.get(middle) else {
             break;
         };
-        match lab
+        match trial
             .test(&station.name, &station.snapshot, &[], &mut tested)
             .await?
         {
@@ -149,11 +150,11 @@ pub(super) async fn search(lab: &mut Lab<'_>, line: Line) -> Result<Found, Comma
         return Err(CommandError::Internal("a search off its line".into()));
     };
     let steps = between(&good.steps, &bad.steps).unwrap_or_default();
-    let broke = commands(lab, good, steps, &mut tested).await?;
+    let broke = commands(trial, good, steps, &mut tested).await?;
     Ok(Found {
         culprit: Culprit {
             seq: broke.seq,
-            command: broke.command.clone(),
+            command: broke.deed.words(),
             tag: good.name.clone(),
         },
         last_good: good.name.clone(),
@@ -164,7 +165,7 @@ pub(super) async fn search(lab: &mut Lab<'_>, line: Line) -> Result<Found, Comma
 
 /// The first of these commands after which the test fails. The last of them is known to be after it.
 async fn commands(
-    lab: &mut Lab<'_>,
+    trial: &mut Trial<'_>,
     from: &Station,
     steps: &[Arc<Step>],
     tested: &mut Vec<BisectVerdict>,
@@ -174,13 +175,13 @@ async fn commands(
                        else changed it";
         CommandError::EndsAgree(message.to_owned())
     };
-    if let Some(step) = steps.iter().find(|step| step.stdin)
-        && steps.len() > 1
-    {
+    // The last one never has to run again: it is known to be bad after it.
+    let again = steps.split_last().map_or(&[][..], |(_, again)| again);
+    if let Some((seq, why)) = lab::unrepeatable(again) {
         return Err(CommandError::EndsAgree(format!(
-            "it happened between {} and the next kept state, and cannot be narrowed down: event {} read \
-             an input that is not kept, so that it cannot be run again",
-            from.name, step.seq
+            "it happened between {} and the next kept state, and cannot be narrowed down: event {} {why}, \
+             so that it cannot be done again",
+            from.name, seq
         )));
     }
     let (mut good, mut bad) = (0, steps.len());
@@ -191,7 +192,7 @@ async fn commands(
             Some(step) => format!("after {}", step.seq),
             None => from.name.clone(),
         };
-        match lab.test(&name, &from.snapshot, run, tested).await? {
+        match trial.test(&name, &from.snapshot, run, tested).await? {
             true => good = middle,
             false => bad = middle,
         }

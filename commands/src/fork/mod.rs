@@ -60,10 +60,25 @@ pub(crate) async fn fork(
     request: Fork,
 ) -> Result<ForkAnswer, CommandError> {
     decide::check(&request)?;
+    let children: Vec<SessionId> = (0..request.count)
+        .map(|_| SessionId(Uuid::new_v4()))
+        .collect();
+    fork_named(inner, caller, id, request, &children).await
+}
+
+/// Makes children with names that were drawn for them.
+pub(crate) async fn fork_named(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    id: SessionId,
+    request: Fork,
+    children: &[SessionId],
+) -> Result<ForkAnswer, CommandError> {
+    decide::check(&request)?;
     inner.expire_if_due(caller, id).await?;
     let started_at = Instant::now();
     let now = inner.clock.now();
-    let ids = draw(request.count);
+    let ids = draw(children);
     let turn = inner.turns.take(id).await;
     let (parent, intent) = inner
         .book
@@ -112,14 +127,14 @@ struct Born {
     duration_ms: u64,
 }
 
-fn draw(count: u32) -> Ids {
-    let child = |_| ChildPlan {
-        session: SessionId(Uuid::new_v4()),
+fn draw(children: &[SessionId]) -> Ids {
+    let child = |session: &SessionId| ChildPlan {
+        session: *session,
         sandbox_id: SandboxId(Uuid::new_v4()),
     };
     Ids {
         snapshot: SnapshotId(Uuid::new_v4()),
-        children: (0..count).map(child).collect(),
+        children: children.iter().map(child).collect(),
     }
 }
 

@@ -10,6 +10,7 @@ mod upload;
 use std::sync::Arc;
 
 use fluxvm_projections::Event;
+use fluxvm_projections::IdentityMode;
 use fluxvm_projections::ReplayCompleted;
 use fluxvm_projections::ReplayStarted;
 use fluxvm_projections::SessionId;
@@ -22,9 +23,12 @@ use crate::book::Entry;
 use crate::caller::Caller;
 use crate::engine::Inner;
 use crate::error::CommandError;
+use crate::fork;
 use crate::gate;
 use crate::queries;
 use crate::request::EventsQuery;
+use crate::request::Fork;
+use crate::request::ForkFrom;
 use crate::request::Replay;
 use plan::Plan;
 use plan::PlannedStep;
@@ -43,7 +47,7 @@ pub(crate) async fn replay(
     inner.book.session(caller, source)?;
     let events = queries::events(inner, caller, source, EventsQuery::default())?;
     let events = events.all().await?;
-    let plan = plan::plan(&events, span(&request))?;
+    let plan = plan::plan(&events, span(&request), request.checkpoint.as_deref())?;
     let mut answer = ReplayAnswer {
         source,
         target: request.target,
@@ -58,17 +62,44 @@ pub(crate) async fn replay(
     if let Some(target) = request.target {
         check_target(inner, caller, source, target).await?;
     }
-    match request.target {
+    match target(inner, caller, source, &request).await? {
         _ if request.dry_run => Ok(answer),
         None => Err(CommandError::Invalid {
             field: "target",
             message: "is required, unless dry_run is true".to_owned(),
         }),
         Some(target) => {
+            answer.target = Some(target);
             run(inner, caller, &request, target, &plan, &mut answer).await?;
             Ok(answer)
         }
     }
+}
+
+/// Where the steps are done again: where the caller says, or in a child that starts from the checkpoint.
+async fn target(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    source: SessionId,
+    request: &Replay,
+) -> Result<Option<SessionId>, CommandError> {
+    let (None, false, Some(tag)) = (request.target, request.dry_run, &request.checkpoint) else {
+        return Ok(request.target);
+    };
+    inner.check_room()?;
+    let session = inner.book.session(caller, source)?;
+    let fork = Fork {
+        count: 1,
+        identity: IdentityMode::BestEffort,
+        memory: None,
+        from: match session.checkpoints.get(tag) {
+            Some(_) => ForkFrom::Checkpoint(tag.clone()),
+            None => ForkFrom::Point(tag.clone()),
+        },
+        if_match: None,
+    };
+    let forked = fork::fork(inner, caller, source, fork).await?;
+    Ok(forked.children.first().map(|child| child.id))
 }
 
 async fn check_target(

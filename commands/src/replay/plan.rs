@@ -1,18 +1,23 @@
 //! What of a session can be done again. Pure.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use chrono::DateTime;
 use chrono::Utc;
 use fluxvm_eventstore::RecordedEvent;
 use fluxvm_projections::Envelope;
+use fluxvm_projections::Event;
 
 use super::redo::Meaning;
 use super::redo::Redo;
 use crate::answer::ReplayStep;
 use crate::answer::SkippedStep;
+use crate::book::read;
 use crate::error::CommandError;
 use crate::limits::REPLAY_STEPS_MAX;
+use crate::lineage::Lineage;
+use crate::lineage::between;
 
 /// The steps to redo, and what cannot be redone.
 pub(super) struct Plan {
@@ -55,33 +60,91 @@ pub(super) struct Span {
 }
 
 impl Span {
+    /// It is no later than the end.
+    fn reaches(&self, envelope: &Envelope) -> bool {
+        let seq = envelope.seq.get();
+        self.until.is_none_or(|until| envelope.at <= until) && self.to.is_none_or(|to| seq <= to)
+    }
+
     fn holds(&self, envelope: &Envelope) -> bool {
         let seq = envelope.seq.get();
-        self.since.is_none_or(|since| envelope.at > since)
-            && self.until.is_none_or(|until| envelope.at <= until)
+        self.reaches(envelope)
+            && self.since.is_none_or(|since| envelope.at > since)
             && self.from.is_none_or(|from| seq >= from)
-            && self.to.is_none_or(|to| seq <= to)
     }
 }
 
-/// Plans a replay of these events, in the order in which the steps were begun.
-pub(super) fn plan(events: &[Arc<RecordedEvent>], span: Span) -> Result<Plan, CommandError> {
+/// Where a replay starts; nowhere in particular is the beginning.
+#[derive(Default)]
+struct Start {
+    /// The event that says that the state was kept.
+    seq: u64,
+    /// What led to it.
+    led: BTreeSet<u64>,
+}
+
+impl Start {
+    fn of(tag: &str, events: &[Envelope], lineage: &Lineage) -> Result<Self, CommandError> {
+        let kept = |envelope: &&Envelope| match &envelope.event {
+            Event::CheckpointTaken(taken) => taken.tag == tag,
+            Event::RewindPointTaken(taken) => taken.tag == tag,
+            _ => false,
+        };
+        let (Some(taken), Some(led)) = (events.iter().rev().find(kept), lineage.at(tag)) else {
+            return Err(CommandError::TagNotFound {
+                what: "checkpoint or rewind point",
+                tag: tag.to_owned(),
+                hint: "",
+            });
+        };
+        if between(led, lineage.now()).is_none() {
+            return Err(CommandError::Invalid {
+                field: "checkpoint",
+                message: format!("{tag} is not on the way to the session's state"),
+            });
+        }
+        Ok(Self {
+            seq: taken.seq.get(),
+            led: led.iter().map(|step| step.seq).collect(),
+        })
+    }
+}
+
+/// Plans a replay of these events, in the order in which the steps were begun. What was gone back past is
+/// no part of what the session came to, and is left out.
+pub(super) fn plan(
+    events: &[Arc<RecordedEvent>],
+    span: Span,
+    checkpoint: Option<&str>,
+) -> Result<Plan, CommandError> {
+    let read: Result<Vec<Envelope>, _> = events.iter().map(|event| read(event)).collect();
+    let read = read?;
+    let lineage = Lineage::of(read.iter().filter(|event| span.reaches(event)));
+    let start = checkpoint.map(|tag| Start::of(tag, &read, &lineage));
+    let start = start.transpose()?.unwrap_or_default();
     let mut steps = Vec::new();
     let mut skipped = Vec::new();
-    for recorded in events {
-        let envelope = Envelope::decode(recorded)
-            .map_err(|error| CommandError::Internal(error.to_string()))?;
-        if !span.holds(&envelope) {
+    for envelope in read.into_iter().filter(|event| span.holds(event)) {
+        let seq = envelope.seq.get();
+        if seq <= start.seq {
             continue;
         }
-        let seq = envelope.seq.get();
-        match Redo::meaning(&envelope.kind, envelope.event) {
-            Meaning::Step(redo) => steps.push(PlannedStep { seq, redo }),
-            Meaning::Skipped(reason) => skipped.push(SkippedStep {
+        let mut skip = |reason: String| {
+            skipped.push(SkippedStep {
                 seq,
-                kind: envelope.kind,
-                reason: reason.to_owned(),
-            }),
+                kind: envelope.kind.clone(),
+                reason,
+            });
+        };
+        match Redo::meaning(&envelope.kind, envelope.event) {
+            Meaning::Step(redo) if start.led.contains(&redo.op()) => {
+                skip("it began before the checkpoint was taken".to_owned());
+            }
+            Meaning::Step(redo) => match lineage.undone_by(redo.op()) {
+                Some(by) => skip(format!("it was undone: event {by} went back past it")),
+                None => steps.push(PlannedStep { seq, redo }),
+            },
+            Meaning::Skipped(reason) => skip(reason.to_owned()),
             Meaning::Nothing => {}
         }
     }

@@ -89,6 +89,9 @@ impl Redo {
             Event::JobExited(_) | Event::JobFailed(_) => {
                 Meaning::Skipped("it was a job; a replay runs one command after the other")
             }
+            Event::Promoted(_) => Meaning::Skipped(
+                "what a promotion carries is in the child's history, not in this one",
+            ),
             Event::JobStdinWritten(_) => Meaning::Skipped("what a job reads is not recorded"),
             Event::JobKilled(_) => Meaning::Skipped("it was a signal to a job"),
             Event::FileFailed(_) | Event::GitFailed(_) => Meaning::Skipped(NO_OUTCOME),

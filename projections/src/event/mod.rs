@@ -11,6 +11,7 @@ pub(crate) mod approval;
 pub(crate) mod bisect;
 pub(crate) mod budget;
 pub(crate) mod checkpoint;
+pub(crate) mod evaluate;
 pub(crate) mod exec;
 pub(crate) mod file;
 pub(crate) mod fork;
@@ -261,6 +262,18 @@ events! {
     PromoteFailed(promote::PromoteFailed) = "promote.failed",
     /// The session's changes were carried to its parent.
     PromotedOut(promote::PromotedOut) = "promote.out",
+    /// Candidates are about to be tried side by side.
+    EvaluateStarted(evaluate::EvaluateStarted) = "evaluate.started",
+    /// They were tried and scored.
+    Evaluated(evaluate::Evaluated) = "evaluate",
+    /// They could not be tried.
+    EvaluateFailed(evaluate::EvaluateFailed) = "evaluate.failed",
+    /// One command is about to be tried several times over.
+    RolloutStarted(evaluate::EvaluateStarted) = "rollout.started",
+    /// It was tried.
+    RolledOut(evaluate::Evaluated) = "rollout",
+    /// It could not be tried.
+    RolloutFailed(evaluate::EvaluateFailed) = "rollout.failed",
     /// A daemon opened this ledger.
     HostStarted(host::HostStarted) = "host.started",
     /// What a starting daemon found, took up again and removed.

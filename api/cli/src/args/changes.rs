@@ -40,3 +40,26 @@ pub(crate) struct PromoteArgs {
     #[arg(long = "path", value_name = "PATH")]
     pub(crate) paths: Vec<String>,
 }
+
+/// `agent blame`.
+#[derive(Debug, Args)]
+pub(crate) struct BlameArgs {
+    /// Which session.
+    #[command(flatten)]
+    pub(crate) session: SessionArg,
+    /// The file, and which of its lines
+    #[arg(value_name = "PATH[:LINE]")]
+    pub(crate) place: String,
+}
+
+impl BlameArgs {
+    /// The path, and the line where one is named.
+    pub(crate) fn parts(&self) -> (&str, Option<u64>) {
+        let split = self.place.rsplit_once(':');
+        let line = split.and_then(|(path, line)| Some((path, line.parse().ok()?)));
+        match line {
+            Some((path, line)) => (path, Some(line)),
+            None => (self.place.as_str(), None),
+        }
+    }
+}

@@ -8,6 +8,7 @@ use super::Context;
 use super::sessions::SESSIONS;
 use super::sessions::resolve;
 use super::sessions::section;
+use crate::args::changes::BlameArgs;
 use crate::args::changes::DiffArgs;
 use crate::args::changes::PromoteArgs;
 use crate::client::Patience;
@@ -22,7 +23,7 @@ const PATIENCE: Patience = Patience::AtMost(Duration::from_secs(1_200));
 pub(super) fn artifacts(context: &Context, id: &str) -> Result<u8, CliError> {
     let client = context.client()?;
     let id = resolve(&client, id)?;
-    let answer = client.get(&format!("{SESSIONS}/{id}/artifacts"))?;
+    let answer = client.get_within(&format!("{SESSIONS}/{id}/artifacts"), PATIENCE)?;
     context
         .output
         .show(&answer, |answer, _| render::changes::artifacts(&id, answer))?;
@@ -39,7 +40,7 @@ pub(super) fn diff(context: &Context, args: &DiffArgs) -> Result<u8, CliError> {
         ("path", args.path.clone()),
     ];
     let path = with_query(&format!("{SESSIONS}/{id}/diff"), &query);
-    let answer = client.get(&path)?;
+    let answer = client.get_within(&path, PATIENCE)?;
     context
         .output
         .show(&answer, |answer, _| render::changes::diff(answer))?;
@@ -65,5 +66,22 @@ pub(super) fn promote(context: &Context, args: &PromoteArgs) -> Result<u8, CliEr
     context
         .output
         .show(&answer, |answer, _| render::changes::promoted(&id, answer))?;
+    Ok(0)
+}
+
+/// `agent blame`.
+pub(super) fn blame(context: &Context, args: &BlameArgs) -> Result<u8, CliError> {
+    let client = context.client()?;
+    let id = resolve(&client, &args.session.id)?;
+    let (path, line) = args.parts();
+    let query = [
+        ("path", Some(path.to_owned())),
+        ("line", line.map(|line| line.to_string())),
+    ];
+    let path = with_query(&format!("{SESSIONS}/{id}/blame"), &query);
+    let answer = client.get_within(&path, Patience::Endless)?;
+    context
+        .output
+        .show(&answer, |answer, _| render::changes::blamed(answer))?;
     Ok(0)
 }

@@ -3,6 +3,7 @@
 mod approvals;
 mod bond;
 mod changes;
+mod evaluate;
 mod events;
 mod evidence;
 mod exec;
@@ -179,6 +180,9 @@ fn run_agent(context: &Context, verb: Agent) -> Result<u8, CliError> {
         Agent::Artifacts(args) => changes::artifacts(context, &args.id),
         Agent::Diff(args) => changes::diff(context, &args),
         Agent::Promote(args) => changes::promote(context, &args),
+        Agent::Blame(args) => changes::blame(context, &args),
+        Agent::Evaluate(args) => evaluate::evaluate(context, &args),
+        Agent::Rollout(args) => evaluate::rollout(context, &args),
         Agent::Timeline(args) => events::timeline(context, &args.id),
         Agent::Events(args) => events::run(context, &args),
         Agent::Replay(args) => replay::run(context, &args),

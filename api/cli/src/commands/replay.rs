@@ -33,6 +33,9 @@ pub(super) fn run(context: &Context, args: &ReplayArgs) -> Result<u8, CliError> 
 
 fn body(args: &ReplayArgs, target: Option<&str>) -> Value {
     let now = Utc::now();
+    let from = args.from.as_deref();
+    let seq = from.and_then(|from| from.parse::<u64>().ok());
+    let tag = from.filter(|_| seq.is_none());
     let mut body = json!({});
     if let Value::Object(map) = &mut body {
         let entries = [
@@ -46,7 +49,8 @@ fn body(args: &ReplayArgs, target: Option<&str>) -> Value {
                 "until",
                 args.until.map(|moment| Value::from(moment.to_rfc3339(now))),
             ),
-            ("from", args.from.map(Value::from)),
+            ("from", seq.map(Value::from)),
+            ("checkpoint", tag.map(Value::from)),
             ("to", args.to.map(Value::from)),
             (
                 "stop_on_failure",

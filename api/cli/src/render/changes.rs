@@ -104,6 +104,49 @@ pub(crate) fn bisected(id: &str, answer: &Value, style: Style) -> String {
     format!("{}\n{}", finish(table), clean_lines(&said))
 }
 
+/// What `agent blame` says.
+pub(crate) fn blamed(answer: &Value) -> String {
+    let step = |step: &Value| {
+        format!(
+            "event {} at {}: {} {}",
+            text(step, "/seq"),
+            text(step, "/at"),
+            text(step, "/kind"),
+            text(step, "/command"),
+        )
+    };
+    let mut said = String::new();
+    if let Some(line) = answer.get("text").and_then(Value::as_str) {
+        let _ = writeln!(said, "{}: {line}", text(answer, "/line"));
+    }
+    let after = text(answer, "/after");
+    let before = text(answer, "/before");
+    let _ = match answer.get("certainty").and_then(Value::as_str) {
+        Some("one_step" | "done_again") => write!(
+            said,
+            "It was {}",
+            step(answer.get("step").unwrap_or(&Value::Null))
+        ),
+        Some("one_of_several") => {
+            let _ = write!(said, "It was one of these, between {after} and {before}:");
+            let mut candidates = items(answer, "candidates").iter();
+            candidates.try_for_each(|candidate| write!(said, "\n  {}", step(candidate)))
+        }
+        Some("from_the_beginning") => match answer.get("parent").and_then(Value::as_str) {
+            Some(parent) => write!(
+                said,
+                "The session began with it. It was forked from {parent}."
+            ),
+            None => write!(said, "The session began with it."),
+        },
+        _ => write!(
+            said,
+            "No step wrote it: it came between {after} and {before} by something that ran on by itself."
+        ),
+    };
+    clean_lines(&said)
+}
+
 fn lines(lists: &Value) -> String {
     let mut said = String::new();
     for (key, word) in [

@@ -185,6 +185,20 @@ fn time_travel_words(kind: &str, data: &Value) -> Option<String> {
             format!("{} from {}", count(paths, "path"), string(data, "child"))
         }
         "promote" => format!("from {}", string(data, "child")),
+        "evaluate" | "rollout" => {
+            let key = if end.is_empty() {
+                "results"
+            } else {
+                "candidates"
+            };
+            let tried = data.get(key).and_then(Value::as_array).map_or(0, Vec::len);
+            let tried = count(tried, "candidate");
+            match data.get("winner").and_then(Value::as_str) {
+                Some(winner) => format!("{tried}, won by {winner}"),
+                None if end.is_empty() && verb == "evaluate" => format!("{tried}, none passed"),
+                None => tried,
+            }
+        }
         "promote.out" => match number(data, "carried") {
             Some(carried) => format!("{carried} paths to {}", string(data, "parent")),
             None => return None,

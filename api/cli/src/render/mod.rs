@@ -5,6 +5,7 @@
 pub(crate) mod approvals;
 pub(crate) mod capabilities;
 pub(crate) mod changes;
+pub(crate) mod evaluate;
 pub(crate) mod events;
 pub(crate) mod evidence;
 pub(crate) mod files;
@@ -16,6 +17,7 @@ pub(crate) mod sessions;
 pub(crate) mod time_travel;
 pub(crate) mod timeline;
 pub(crate) mod tokens;
+mod tree;
 pub(crate) mod verify;
 
 use chrono::DateTime;

@@ -17,6 +17,8 @@ use super::string;
 use super::table;
 use super::time;
 use super::toned;
+use super::tree;
+use super::tree::Line;
 use crate::duration::human_millis;
 use crate::output::Style;
 
@@ -25,6 +27,8 @@ use crate::output::Style;
 struct Step {
     /// Seq of the step's first event, by which an outcome finds it.
     seq: Option<u64>,
+    /// Seq of its last.
+    ended: Option<u64>,
     at: Option<DateTime<Utc>>,
     kind: String,
     result: String,
@@ -36,6 +40,8 @@ struct Step {
     before: Option<u64>,
     /// Of a write to a job: which job, and how many bytes it took.
     written: Option<Written>,
+    /// The sessions that it made.
+    children: Vec<String>,
 }
 
 /// Writes to a job that follow each other.
@@ -53,23 +59,48 @@ pub(crate) fn render(events: &[Value], style: Style) -> String {
         return "Nothing happened yet.".to_owned();
     }
     let start = steps.iter().find_map(|step| step.at);
-    let mut table = table(style, &["#", "AFTER", "STEP", "RESULT", "TOOK", "WHAT"]);
+    let line = tree::branches(events).then(|| Line::of(events));
+    let mut headings = vec!["#", "AFTER", "STEP", "RESULT", "TOOK", "WHAT"];
+    if line.is_some() {
+        headings.insert(1, "TREE");
+    }
+    let mut table = table(style, &headings);
     for (index, step) in steps.iter().enumerate() {
-        table.add_row(vec![
+        let undone = line.as_ref().and_then(|line| line.undone_by(step.seq?));
+        let undone = undone.and_then(|by| number_of(&steps, by));
+        let what = match undone {
+            Some(number) => format!("{} (undone by step {number})", step.what),
+            None => step.what.clone(),
+        };
+        let took = step.took_ms.map(human_millis);
+        let mut row = vec![
             toned(index + 1, Tone::Plain),
             toned(after(start, step.at), Tone::Plain),
             toned(&step.kind, Tone::Plain),
             toned(&step.result, step.tone),
-            toned(
-                step.took_ms
-                    .map(human_millis)
-                    .unwrap_or_else(|| "-".to_owned()),
-                Tone::Plain,
-            ),
-            toned(&step.what, Tone::Plain),
-        ]);
+            toned(took.unwrap_or_else(|| "-".to_owned()), Tone::Plain),
+            toned(what, Tone::Plain),
+        ];
+        if line.is_some() {
+            row.insert(
+                1,
+                toned(tree::mark(&step.kind, undone.is_some()), Tone::Plain),
+            );
+        }
+        table.add_row(row);
+        for child in step.children.iter().filter(|_| line.is_some()) {
+            let what = format!("child {child}");
+            let cells = ["", "├─▶", "", "", "", "", what.as_str()];
+            table.add_row(cells.map(|text| toned(text, Tone::Plain)));
+        }
     }
     format!("{}\n\n{}", finish(table), summary(&steps, start))
+}
+
+/// The number of the step that an event is the end of.
+fn number_of(steps: &[Step], ended_by: u64) -> Option<usize> {
+    let place = steps.iter().position(|step| step.ended == Some(ended_by));
+    place.map(|index| index + 1)
 }
 
 fn summary(steps: &[Step], start: Option<DateTime<Utc>>) -> String {
@@ -196,6 +227,7 @@ fn step_of(event: &Value) -> Step {
     let (result, tone, failed) = result_of(kind, data);
     Step {
         seq: number(event, "seq"),
+        ended: number(event, "seq"),
         at: time(string(event, "at")),
         kind: match is_job(kind) {
             true => "job".to_owned(),
@@ -208,6 +240,7 @@ fn step_of(event: &Value) -> Step {
         failed,
         before: number(data, "before").filter(|_| kind.starts_with("rewind.point")),
         written: written_by(kind, data),
+        children: tree::children(event),
     }
 }
 
@@ -372,13 +405,55 @@ mod tests {
                 ),
             ],
             expect![[r#"
-                #  AFTER    STEP          RESULT  TOOK   WHAT
-                1  +0.000s  exec          exit 0  -      make
-                2  +0.000s  rewind.point  done    12 ms  rw-1 before step 1
-                3  +2.000s  rewind.undo   done    -      to rw-1, 1 step
+                #  TREE  AFTER    STEP          RESULT  TOOK   WHAT
+                1  │ ○   +0.000s  exec          exit 0  -      make (undone by step 3)
+                2  ●     +0.000s  rewind.point  done    12 ms  rw-1 before step 1
+                3  ◀     +2.000s  rewind.undo   done    -      to rw-1, 1 step
 
                 3 steps, 1 command; began 2026-12-01 10:00:01 UTC"#]],
         );
+    }
+
+    #[test]
+    fn what_was_undone_children_and_promotions_are_a_tree() {
+        let exec = |seq, second, command: &str| {
+            [
+                event(seq, second, "exec.started", json!({"command": command})),
+                event(
+                    seq + 1,
+                    second,
+                    "exec",
+                    json!({"op": seq, "command": command, "exit_code": 0}),
+                ),
+            ]
+        };
+        let mut events = Vec::new();
+        events.extend([
+            event(1, 0, "checkpoint.started", json!({"tag": "a"})),
+            event(2, 0, "checkpoint", json!({"op": 1, "tag": "a"})),
+        ]);
+        events.extend(exec(3, 1, "rm -r src"));
+        events.extend([
+            event(5, 2, "restore.started", json!({"tag": "a"})),
+            event(6, 2, "restore", json!({"op": 5, "tag": "a"})),
+        ]);
+        events.extend(exec(7, 3, "make"));
+        events.push(event(
+            9,
+            4,
+            "fork",
+            json!({"op": 8, "children": ["c1", "c2"]}),
+        ));
+        let text = render(&events, Style::default());
+        for words in [
+            "2  │ ○   +1.000s  exec        exit 0  -     rm -r src (undone by step 3)",
+            "3  ◀     +2.000s  restore",
+            "4  ●     +3.000s  exec        exit 0  -     make",
+            "   ├─▶",
+            "child c2",
+        ] {
+            assert!(text.contains(words), "{words}:\n{text}");
+        }
     }
 
     #[test]

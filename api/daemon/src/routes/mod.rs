@@ -2,9 +2,11 @@
 //! decides nothing.
 
 mod approvals;
+mod blame;
 mod changes;
 mod checkpoints;
 mod create;
+mod evaluate;
 mod events;
 mod evidence;
 mod exec;
@@ -180,7 +182,13 @@ fn outcomes() -> Router<App> {
             get(changes::artifacts),
         )
         .route("/v1/agents/sessions/{id}/diff", get(changes::diff))
+        .route("/v1/agents/sessions/{id}/blame", get(blame::blame))
         .route("/v1/agents/sessions/{id}/promote", post(changes::promote))
+        .route(
+            "/v1/agents/sessions/{id}/evaluate",
+            post(evaluate::evaluate),
+        )
+        .route("/v1/agents/sessions/{id}/rollout", post(evaluate::rollout))
         .route(
             "/v1/agents/sessions/{id}/rewind/bisect",
             post(changes::bisect),

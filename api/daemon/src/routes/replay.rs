@@ -38,11 +38,20 @@ pub(super) async fn replay(
         scope
             .replays_into(request.target)
             .map_err(ApiError::out_of_scope)?;
+        if makes_a_child(&request) {
+            let message = "no session token makes a child: name a target".to_owned();
+            return Err(ApiError::out_of_scope(message));
+        }
     }
     let work = async move { Ok(engine.replay(&caller, source, request).await?) };
     let answer = app.detached(work).await?;
     let body = serde_json::to_vec(&view(answer)).map_err(|_| ApiError::internal())?;
     Ok(status::answer(Success::Done, JSON, body.into()))
+}
+
+/// Whether a child becomes the target.
+fn makes_a_child(request: &Replay) -> bool {
+    request.checkpoint.is_some() && request.target.is_none() && !request.dry_run
 }
 
 fn understood(request: ReplayRequest) -> Replay {
@@ -51,6 +60,7 @@ fn understood(request: ReplayRequest) -> Replay {
         dry_run: request.dry_run.unwrap_or(false),
         since: request.since,
         until: request.until,
+        checkpoint: request.checkpoint,
         from: request.from,
         to: request.to,
         stop_on_failure: request.stop_on_failure.unwrap_or(true),
