@@ -139,6 +139,10 @@ impl Deed {
                 kind: "git.branch",
                 words: format!("branch {}", started.name),
             }),
+            Event::ChangesStarted(started) => Some(Self::Other {
+                kind: "changes",
+                words: format!("promotion {} of {}", started.seq, started.source),
+            }),
             Event::PromoteStarted(started) => Some(Self::Other {
                 kind: "promote",
                 words: format!("promotion of {}", started.child),

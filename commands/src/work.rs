@@ -77,6 +77,10 @@ fn before(intent: &RecordedEvent) -> Result<Option<Before>, CommandError> {
         Event::FileUploadStarted(asked) => (Trigger::File, format!("upload {}", asked.path)),
         Event::GitCommitStarted(asked) => (Trigger::Git, format!("commit {}", asked.message)),
         Event::GitBranchStarted(asked) => (Trigger::Git, format!("branch {}", asked.name)),
+        Event::ChangesStarted(asked) => {
+            let label = format!("promotion {} of {}", asked.seq, asked.source);
+            (Trigger::File, label)
+        }
         _ => return Ok(None),
     };
     Ok(Some(Before {

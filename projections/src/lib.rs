@@ -110,6 +110,8 @@ pub use event::lifecycle::SessionCleanedUp;
 pub use event::lifecycle::SessionDeleteStarted;
 pub use event::lifecycle::SessionDeleted;
 pub use event::lifecycle::SessionExpired;
+pub use event::promote::ChangesApplied;
+pub use event::promote::ChangesStarted;
 pub use event::promote::ConflictRecord;
 pub use event::promote::PromoteFailed;
 pub use event::promote::PromoteStarted;

@@ -135,6 +135,8 @@ pub enum OperationKind {
         /// Only these paths; empty is all.
         paths: Vec<String>,
     },
+    /// A promotion of another session is being done again here.
+    Changes,
     /// Candidates are being tried, or one command several times over.
     Evaluate {
         /// The children that it makes and removes.
@@ -188,6 +190,7 @@ impl OperationKind {
             Self::Redo { .. } => "rewind.redo",
             Self::Bisect => "rewind.bisect",
             Self::Promote { .. } => "promote",
+            Self::Changes => "changes",
             Self::Evaluate { rollout: false, .. } => "evaluate",
             Self::Evaluate { rollout: true, .. } => "rollout",
             Self::Erased => "erased",
@@ -210,6 +213,7 @@ impl OperationKind {
                 | Self::FileUpload
                 | Self::GitCommit
                 | Self::GitBranch
+                | Self::Changes
         )
     }
 

@@ -352,6 +352,7 @@ impl Session {
             Event::FileUploadStarted(_) => self.open(envelope, OperationKind::FileUpload),
             Event::GitCommitStarted(_) => self.open(envelope, OperationKind::GitCommit),
             Event::GitBranchStarted(_) => self.open(envelope, OperationKind::GitBranch),
+            Event::ChangesStarted(_) => self.open(envelope, OperationKind::Changes),
             Event::ReplayStarted(_) => self.open(envelope, OperationKind::Replay),
             Event::SessionDeleteStarted(_) => self.open(envelope, OperationKind::Delete),
             Event::SessionDeleted(_) => {
@@ -383,6 +384,7 @@ impl Session {
             | Event::FileDeleted(_)
             | Event::FileUploaded(_)
             | Event::FileFailed(_)
+            | Event::ChangesApplied(_)
             | Event::GitCommitted(_)
             | Event::GitBranched(_)
             | Event::GitFailed(_) => {

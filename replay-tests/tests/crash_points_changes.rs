@@ -80,3 +80,43 @@ fn a_promotion_is_whole_or_nothing_wherever_the_daemon_ends() {
         assert_eq!(daemon.terminate().code, Some(0));
     }
 }
+
+#[test]
+fn a_promotion_that_is_done_again_says_so_or_was_interrupted() {
+    for (point, expected) in [("changes.intent", "1\n"), ("changes.done", "2\n")] {
+        let state = State::new();
+        let daemon = Daemon::start(&state);
+        let api = daemon.api();
+        let source = api.create();
+        run(api, &source, "echo 1 >a");
+        let child = api.fork(&source, 1).remove(0);
+        run(api, &child, "echo 2 >a");
+        let _ = api.ask(&child, "promote", &json!({})).expect(200);
+        let target = api.create();
+        assert_eq!(daemon.terminate().code, Some(0));
+        let daemon = Start::crashing_at(&state, point).ready();
+        let path = format!("{SESSIONS}/{source}/replay");
+        let body = json!({"target": target});
+        let sent = body.to_string();
+        let answer = daemon.api().try_send("POST", &path, &[], sent.as_bytes());
+        assert!(answer.is_err(), "{point}: {answer:?}");
+        assert_eq!(daemon.ended().signal, Some(SIGABRT), "{point}");
+        let daemon = Daemon::start(&state);
+        let api = daemon.api();
+        let record = api.session(&target);
+        assert_eq!(record["in_flight"], json!([]), "{point}: {record}");
+        let kinds = api.kinds(&target);
+        let interrupted = kinds.iter().filter(|it| *it == "lifecycle.interrupted");
+        assert_eq!(interrupted.count(), 2, "{point}: it and its replay");
+        assert_eq!(run(api, &target, "cat a"), expected, "{point}");
+        let again = api.ask(&source, "replay", &body).expect(200);
+        assert_eq!(again["diverged_at"], json!(null), "{point}: {again}");
+        assert_eq!(run(api, &target, "cat a"), "2\n", "{point}");
+        is_tidy(api, &state, point);
+        verified(&api.export_ledger());
+        for id in [&child, &source, &target] {
+            api.remove(id);
+        }
+        assert_eq!(daemon.terminate().code, Some(0));
+    }
+}

@@ -203,3 +203,34 @@ fn a_replay_can_begin_and_end_at_an_event() {
     api.remove(&source);
     api.remove(&target);
 }
+
+#[test]
+fn a_promotion_is_done_again_from_what_the_ledger_kept_of_it() {
+    let daemon = shared();
+    let api = daemon.api();
+    let source = api.create();
+    let command = "mkdir d; echo 1 >d/a; echo 1 >gone";
+    assert_eq!(api.exec(&source, command).exit_code, 0);
+    let child = api.fork(&source, 1).remove(0);
+    let command = "echo 2 >d/a; rm gone; ln -s d l; head -c 9000000 /dev/zero >big; chmod 700 big";
+    assert_eq!(api.exec(&child, command).exit_code, 0);
+    let _ = api.ask(&child, "promote", &json!({})).expect(200);
+    // What was promoted is the ledger's: the child is gone by the time it is needed.
+    api.remove(&child);
+    let target = api.create();
+    let answer = api
+        .ask(&source, "replay", &json!({"target": target}))
+        .expect(200);
+    assert_eq!(answer["steps"][1]["kind"], "promote", "{answer}");
+    assert_eq!(answer["steps"][1]["same"], true, "{answer}");
+    let look = "cat d/a; readlink l; ls; stat -c '%a %s' big; sha256sum big";
+    let (here, there) = (api.exec(&source, look), api.exec(&target, look));
+    assert_eq!(there.text(), here.text());
+    let event = api.only_event(&target, "changes");
+    assert_eq!(event["data"]["paths"], 4);
+    let event = api.only_event(&source, "promote");
+    let pieces = event["data"]["blobs"].as_array().map(Vec::len);
+    assert_eq!(pieces, Some(2), "9 MB are two pieces");
+    api.remove(&target);
+    api.remove(&source);
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use agentd_client::ClientError;
 use agentd_protocol::paths::REMOVED;
-use bytes::Bytes;
+use fluxvm_eventstore::KeptBlob;
 use fluxvm_projections::Operation;
 use fluxvm_projections::OperationKind;
 use fluxvm_projections::Session;
@@ -21,6 +21,8 @@ use tar::EntryType;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
+use super::keep::Keeper;
+use super::keep::Portions;
 use super::set;
 use super::set::ChangeSet;
 use super::set::Trees;
@@ -111,28 +113,34 @@ fn plan_id(merge: &Merge, trees: &Trees) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// Applies a set in a session's guest. The contents come from `source`.
+/// Applies a set in a session's guest. The contents come from `source`. Answers what was kept of it.
 pub(super) async fn apply(
     inner: &Arc<Inner>,
     session: SessionId,
     source: State,
     set: ChangeSet,
-) -> Result<(), Fault> {
+    keeper: Option<Keeper>,
+) -> Result<Vec<KeptBlob>, Fault> {
     if set == ChangeSet::default() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let sandbox = inner.sandboxes.get(session);
     let sandbox = sandbox.ok_or(Fault::SandboxGone)?;
-    let (portions, mut waiting) = mpsc::channel(PORTIONS_WAITING);
+    let (body, mut waiting) = mpsc::channel(PORTIONS_WAITING);
     let folder = source.workspace.as_str().to_owned();
     let (reader, handle) = (Arc::clone(inner), Handle::current());
     let writing = tokio::task::spawn_blocking(move || {
-        let target = Portions(portions.clone());
-        let written = write(&reader, &handle, &source, &set, target);
-        if let Err(error) = written {
-            // A body that ends in an error is no whole set: the guest applies nothing of it.
-            let _ = portions.blocking_send(Err(error));
+        let mut target = Portions { body, keeper };
+        let written = write(&reader, &handle, &source, &set, &mut target);
+        let Portions { body, keeper } = target;
+        match written {
+            Ok(()) => drop(body),
+            Err(error) => {
+                // A body that ends in an error is no whole set: the guest applies nothing of it.
+                let _ = body.blocking_send(Err(error));
+            }
         }
+        keeper.map(Keeper::finish).unwrap_or_default()
     });
     let applied = sandbox
         .guest()
@@ -141,9 +149,9 @@ pub(super) async fn apply(
             stream::poll_fn(move |context| waiting.poll_recv(context)),
         )
         .await;
-    let written = writing.await;
+    let kept = writing.await;
     applied?;
-    Ok(written?)
+    Ok(kept?)
 }
 
 /// Puts the parent of an interrupted promotion back to where it was. That it never came to a snapshot of
@@ -178,27 +186,11 @@ pub(crate) async fn roll_back(
         planned => planned?,
     };
     let back = set::back(&plan.merge, &trees);
-    let applied = apply(inner, parent.id, sides.ours, back).await;
-    applied.map_err(|fault| CommandError::NotApplied {
+    let applied = apply(inner, parent.id, sides.ours, back, None).await;
+    applied.map(drop).map_err(|fault| CommandError::NotApplied {
         reason: fault.to_string(),
         outcome: "what the promotion did before stays".to_owned(),
     })
-}
-
-/// What is written, as portions of a request's body.
-struct Portions(mpsc::Sender<io::Result<Bytes>>);
-
-impl Write for Portions {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let portion = Bytes::copy_from_slice(bytes);
-        let sent = self.0.blocking_send(Ok(portion));
-        sent.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 fn write(
@@ -206,7 +198,7 @@ fn write(
     handle: &Handle,
     source: &State,
     set: &ChangeSet,
-    target: Portions,
+    target: &mut Portions,
 ) -> io::Result<()> {
     let mut archive = tar::Builder::new(io::BufWriter::with_capacity(PORTION_BYTES, target));
     for path in &set.removals {

@@ -9,19 +9,24 @@
 mod answer;
 mod apply;
 mod decide;
+mod keep;
+mod redo;
 mod set;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::CorrelationId;
 use fluxvm_eventstore::ExpectedVersion;
+use fluxvm_eventstore::KeptBlob;
 use fluxvm_projections::Event;
 use fluxvm_projections::MemoryMode;
 use fluxvm_projections::PromoteFailed;
 use fluxvm_projections::PromoteStarted;
 use fluxvm_projections::Promoted;
 use fluxvm_projections::PromotedOut;
+use fluxvm_projections::Recording;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
 use fluxvm_projections::SnapshotId;
@@ -31,6 +36,7 @@ pub use answer::PromoteAnswer;
 pub use answer::PromoteOutcome;
 pub(crate) use answer::recorded;
 pub(crate) use apply::roll_back;
+pub(crate) use redo::redo;
 
 use crate::book::Entry;
 use crate::book::Op;
@@ -48,8 +54,10 @@ use crate::states;
 use crate::states::State;
 use answer::answer;
 use answer::conflicts;
+use apply::Fault;
 use apply::Plan;
 use apply::Sides;
+use keep::Keeper;
 
 /// A child to be promoted.
 #[derive(Clone, Debug, Default)]
@@ -218,28 +226,50 @@ impl Work {
             }
         };
         let forth = set::forth(&plan.merge, &trees);
-        if let Err(error) = apply::apply(inner, parent.id, sides.theirs, forth).await {
-            let back = set::back(&plan.merge, &trees);
-            let back = apply::apply(inner, parent.id, sides.ours, back).await;
-            let outcome = match &back {
-                Ok(()) => "every path is as it was".to_owned(),
-                Err(error) => format!(
-                    "up to {} paths may be changed, because that could not be undone either ({error}); \
-                     restore checkpoint {} to undo it",
-                    plan.merge.apply.len(),
-                    self.started.tag
-                ),
-            };
-            let reason = error.to_string();
-            let error = CommandError::NotApplied { reason, outcome };
-            return Err(self.fail(inner, caller, error, back.is_ok()).await);
-        }
+        let keeper = match parent.record {
+            Recording::Full => {
+                let ledger = inner.book.ledger().clone();
+                Some(Keeper::new(ledger, parent.id.stream()))
+            }
+            Recording::Digest => None,
+        };
+        let applied = apply::apply(inner, parent.id, sides.theirs, forth, keeper).await;
+        let kept = match applied {
+            Ok(kept) => kept,
+            Err(error) => {
+                let back = set::back(&plan.merge, &trees);
+                let back = apply::apply(inner, parent.id, sides.ours, back, None).await;
+                return Err(self.not_applied(inner, caller, &plan, (error, back)).await);
+            }
+        };
         crash::point("promote.applied");
-        let outcome = self.record(inner, caller, &plan).await?;
+        let outcome = self.record(inner, caller, &plan, kept).await?;
         crash::point("promote.outcome");
         let mut answer = answer(child.id, parent.id, plan);
         answer.outcome = Some(outcome);
         Ok(answer)
+    }
+
+    /// Records that the set could not be applied, and what became of the parent.
+    async fn not_applied(
+        &self,
+        inner: &Inner,
+        caller: &Caller,
+        plan: &Plan,
+        (error, back): (Fault, Result<Vec<KeptBlob>, Fault>),
+    ) -> CommandError {
+        let outcome = match &back {
+            Ok(_) => "every path is as it was".to_owned(),
+            Err(error) => format!(
+                "up to {} paths may be changed, because that could not be undone either ({error}); \
+                     restore checkpoint {} to undo it",
+                plan.merge.apply.len(),
+                self.started.tag
+            ),
+        };
+        let reason = error.to_string();
+        let error = CommandError::NotApplied { reason, outcome };
+        self.fail(inner, caller, error, back.is_ok()).await
     }
 
     /// Everything that can be refused is refused here, before anything is changed.
@@ -297,19 +327,62 @@ impl Work {
         }
     }
 
-    /// Parent and child learn of it in one instant.
+    /// Records it with what was kept of it; without where that cannot be stored.
     async fn record(
         &self,
         inner: &Inner,
         caller: &Caller,
         plan: &Plan,
+        kept: Vec<KeptBlob>,
     ) -> Result<PromoteOutcome, CommandError> {
+        match self.append(inner, caller, plan, kept).await {
+            Err(CommandError::Ledger(AppendError::Blob { reason })) => {
+                tracing::error!(%reason, "what a promotion carries was not stored");
+                self.append(inner, caller, plan, Vec::new()).await
+            }
+            appended => appended,
+        }
+    }
+
+    /// Parent and child learn of it in one instant.
+    async fn append(
+        &self,
+        inner: &Inner,
+        caller: &Caller,
+        plan: &Plan,
+        kept: Vec<KeptBlob>,
+    ) -> Result<PromoteOutcome, CommandError> {
+        let out = PromotedOut {
+            parent: self.op.session,
+            plan_id: plan.id.clone(),
+            carried: plan.merge.apply.len() as u64,
+            conflicts: plan.merge.conflicts.len() as u64,
+        };
+        let promoted = Event::Promoted(self.promoted(plan, &kept));
+        let entry = Entry::new(promoted).caused_by(self.op.intent);
+        let (here, there) = (self.op.session.stream(), self.started.child.stream());
+        let out = Entry::new(Event::PromotedOut(out));
+        let streams = vec![
+            (here, ExpectedVersion::Exists, vec![entry.with_kept(kept)]),
+            (there, ExpectedVersion::Exists, vec![out]),
+        ];
+        let recorded = inner.book.append_streams(caller, streams).await?;
+        let recorded = recorded
+            .first()
+            .ok_or_else(|| CommandError::Internal("the ledger answered nothing".into()))?;
+        Ok(PromoteOutcome {
+            seq: recorded.header.seq.get(),
+            checkpoint: self.started.tag.clone(),
+        })
+    }
+
+    fn promoted(&self, plan: &Plan, kept: &[KeptBlob]) -> Promoted {
         let of = |wanted: ChangeKind| {
             let apply = plan.merge.apply.iter();
             let apply = apply.filter(move |(_, kind)| **kind == wanted);
             apply.map(|(path, _)| path.clone()).collect::<Vec<_>>()
         };
-        let promoted = Promoted {
+        Promoted {
             op: self.op.seq,
             child: self.started.child,
             plan_id: plan.id.clone(),
@@ -320,36 +393,9 @@ impl Work {
             already_applied: plan.merge.already_applied.clone(),
             conflicts: conflicts(&plan.merge),
             untouched: plan.merge.untouched,
+            blobs: kept.iter().map(|blob| blob.digest().to_string()).collect(),
             duration_ms: millis(self.started_at),
-        };
-        let out = PromotedOut {
-            parent: self.op.session,
-            plan_id: plan.id.clone(),
-            carried: plan.merge.apply.len() as u64,
-            conflicts: plan.merge.conflicts.len() as u64,
-        };
-        let entry = Entry::new(Event::Promoted(promoted)).caused_by(self.op.intent);
-        let out = Entry::new(Event::PromotedOut(out));
-        let streams = vec![
-            (
-                self.op.session.stream(),
-                ExpectedVersion::Exists,
-                vec![entry],
-            ),
-            (
-                self.started.child.stream(),
-                ExpectedVersion::Exists,
-                vec![out],
-            ),
-        ];
-        let recorded = inner.book.append_streams(caller, streams).await?;
-        let recorded = recorded
-            .first()
-            .ok_or_else(|| CommandError::Internal("the ledger answered nothing".into()))?;
-        Ok(PromoteOutcome {
-            seq: recorded.header.seq.get(),
-            checkpoint: self.started.tag.clone(),
-        })
+        }
     }
 }
 

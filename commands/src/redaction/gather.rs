@@ -183,6 +183,7 @@ pub(crate) fn blobs_of(event: &RecordedEvent) -> Vec<String> {
         Ok(Event::FileWriteStarted(started)) => started.blobs,
         Ok(Event::FileWritten(written)) => written.blobs,
         Ok(Event::FileUploaded(uploaded)) => uploaded.blobs,
+        Ok(Event::Promoted(promoted)) => promoted.blobs,
         _ => Vec::new(),
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn plan(
                 reason,
             });
         };
-        match Redo::meaning(&envelope.kind, envelope.event) {
+        match Redo::meaning(seq, &envelope.kind, envelope.event) {
             Meaning::Step(redo) if start.led.contains(&redo.op()) => {
                 skip("it began before the checkpoint was taken".to_owned());
             }

@@ -13,6 +13,7 @@ use fluxvm_projections::FileUploaded;
 use fluxvm_projections::FileWritten;
 use fluxvm_projections::GitBranched;
 use fluxvm_projections::GitCommitted;
+use fluxvm_projections::Promoted;
 use fluxvm_projections::SessionId;
 
 use super::upload;
@@ -28,6 +29,7 @@ use crate::files::WriteFile;
 use crate::git;
 use crate::git::GitBranch;
 use crate::git::GitCommit;
+use crate::promote;
 use crate::request::Exec;
 
 /// Why content that was not kept is not written again.
@@ -51,6 +53,8 @@ pub(super) enum Redo {
     Commit(Box<GitCommitted>),
     /// A branch.
     Branch(GitBranched),
+    /// A promotion, with the ledger number of its outcome.
+    Promote(u64, Box<Promoted>),
 }
 
 /// What an event means for a replay.
@@ -64,8 +68,8 @@ pub(super) enum Meaning {
 }
 
 impl Redo {
-    /// What an event means. Pure.
-    pub(super) fn meaning(kind: &str, event: Event) -> Meaning {
+    /// What the event with this number means. Pure.
+    pub(super) fn meaning(seq: u64, kind: &str, event: Event) -> Meaning {
         match event {
             Event::ExecCompleted(it) if it.stdin_bytes.unwrap_or_default() > 0 || it.stdin_cut => {
                 Meaning::Skipped("it read standard input, which is not recorded")
@@ -89,9 +93,13 @@ impl Redo {
             Event::JobExited(_) | Event::JobFailed(_) => {
                 Meaning::Skipped("it was a job; a replay runs one command after the other")
             }
-            Event::Promoted(_) => Meaning::Skipped(
-                "what a promotion carries is in the child's history, not in this one",
-            ),
+            Event::Promoted(outcome) if changes(&outcome) == 0 => Meaning::Nothing,
+            Event::Promoted(outcome) => kept(1, &outcome.blobs.clone(), || {
+                Self::Promote(seq, Box::new(outcome))
+            }),
+            Event::ChangesApplied(_) => {
+                Meaning::Skipped("it was a promotion of another session, done again here")
+            }
             Event::JobStdinWritten(_) => Meaning::Skipped("what a job reads is not recorded"),
             Event::JobKilled(_) => Meaning::Skipped("it was a signal to a job"),
             Event::FileFailed(_) | Event::GitFailed(_) => Meaning::Skipped(NO_OUTCOME),
@@ -109,6 +117,7 @@ impl Redo {
             Self::Upload(_) => "file.upload",
             Self::Commit(_) => "git.commit",
             Self::Branch(_) => "git.branch",
+            Self::Promote(..) => "promote",
         }
     }
 
@@ -121,6 +130,7 @@ impl Redo {
             Self::Upload(outcome) => outcome.op,
             Self::Commit(outcome) => outcome.op,
             Self::Branch(outcome) => outcome.op,
+            Self::Promote(_, outcome) => outcome.op,
         }
     }
 
@@ -133,6 +143,7 @@ impl Redo {
             Self::Upload(outcome) => format!("upload {}", outcome.path),
             Self::Commit(outcome) => format!("commit {}", outcome.message),
             Self::Branch(outcome) => format!("branch {}", outcome.name),
+            Self::Promote(_, outcome) => format!("promotion of {}", outcome.child),
         }
     }
 
@@ -153,6 +164,7 @@ impl Redo {
             Self::Delete(outcome) => of_removal(outcome),
             Self::Commit(outcome) => of_commit(outcome),
             Self::Branch(outcome) => of_branch(outcome),
+            Self::Promote(_, outcome) => of_promotion(outcome),
         }
     }
 
@@ -214,6 +226,12 @@ impl Redo {
                 };
                 let (seq, done) = git::branch(inner, caller, target, request).await?;
                 (seq, of_branch(&done), None)
+            }
+            Self::Promote(seq, recorded) => {
+                let sessions = (source, target);
+                let seq = promote::redo(inner, caller, sessions, (*seq, recorded.as_ref())).await?;
+                // The set is whole or it is an error.
+                (seq, of_promotion(recorded), Some(true))
             }
         };
         Ok(ReplayResult {
@@ -298,6 +316,17 @@ fn of_branch(outcome: &GitBranched) -> String {
     format!("branch:{} commit:{commit}", outcome.name)
 }
 
+fn of_promotion(outcome: &Promoted) -> String {
+    let contents = outcome.blobs.join(" ");
+    let digest = blake3::hash(contents.as_bytes()).to_hex();
+    format!("paths:{} set:{digest}", changes(outcome))
+}
+
+/// How many paths a promotion changed.
+fn changes(outcome: &Promoted) -> usize {
+    outcome.added.len() + outcome.modified.len() + outcome.deleted.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,7 +348,7 @@ mod tests {
     }
 
     fn told(kind: &str, event: Event) -> String {
-        match Redo::meaning(kind, event) {
+        match Redo::meaning(9, kind, event) {
             Meaning::Step(step) => {
                 format!("{}: {} = {}", step.kind(), step.words(), step.recorded())
             }

@@ -262,6 +262,10 @@ events! {
     PromoteFailed(promote::PromoteFailed) = "promote.failed",
     /// The session's changes were carried to its parent.
     PromotedOut(promote::PromotedOut) = "promote.out",
+    /// A promotion of another session is about to be done again here.
+    ChangesStarted(promote::ChangesStarted) = "changes.started",
+    /// It was done again.
+    ChangesApplied(promote::ChangesApplied) = "changes",
     /// Candidates are about to be tried side by side.
     EvaluateStarted(evaluate::EvaluateStarted) = "evaluate.started",
     /// They were tried and scored.

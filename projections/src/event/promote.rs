@@ -47,8 +47,33 @@ pub struct Promoted {
     pub conflicts: Vec<ConflictRecord>,
     /// How many paths the child had not changed.
     pub untouched: u64,
+    /// The kept set of changes, in order, as it was sent; empty where it is not kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blobs: Vec<String>,
     /// From the intent on, in milliseconds.
     pub duration_ms: u64,
+}
+
+/// `changes.started`: the set of changes of another session's promotion is done again here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangesStarted {
+    /// The session that was promoted to.
+    pub source: SessionId,
+    /// The ledger number of its `promote`.
+    pub seq: u64,
+}
+
+/// `changes`. One that failed is `file.failed`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangesApplied {
+    /// The ledger number of the intent.
+    pub op: u64,
+    /// The session that was promoted to.
+    pub source: SessionId,
+    /// The ledger number of its `promote`.
+    pub seq: u64,
+    /// How many paths there are in the set.
+    pub paths: u64,
 }
 
 /// A path that was left as it is.

@@ -17,7 +17,7 @@ use super::number;
 use super::string;
 
 /// Kinds of intents that changed the session's files.
-const DEEDS: [&str; 8] = [
+const DEEDS: [&str; 9] = [
     "exec.started",
     "job.start",
     "file.write.started",
@@ -26,6 +26,7 @@ const DEEDS: [&str; 8] = [
     "git.commit.started",
     "git.branch.started",
     "promote.started",
+    "changes.started",
 ];
 
 /// A session's line of steps, as far as it can be gone back on.
