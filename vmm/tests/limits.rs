@@ -40,6 +40,28 @@ async fn a_memory_limit_kills_the_hog_and_the_guest_daemon_answers_on() {
     sandbox.destroy().await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn many_small_processes_end_before_the_guest_daemon_does() {
+    let lab = if root_or_skip() { Lab::new() } else { return };
+    if !lab.engine.capabilities().memory_limit {
+        eprintln!("skipped: no memory limit on this host");
+        return;
+    }
+    let mut spec = SandboxSpec::new(SandboxId::random());
+    spec.memory_mb = Some(64);
+    let sandbox = lab.engine.create(spec).await.unwrap();
+    let crowd = "for i in $(seq 400); do sleep 5 & done; wait";
+    // However that ends, it is not the sandbox that does.
+    let _ = sh(sandbox.guest(), crowd).await;
+    assert_eq!(
+        sh(sandbox.guest(), "echo still here").await.ok(),
+        "still here"
+    );
+    let after = sandbox.inspect();
+    assert!(after.alive && after.oom_kills > Some(0), "{after:?}");
+    sandbox.destroy().await.unwrap();
+}
+
 /// Whether this process may have the kernel's killer spare another (`CAP_SYS_RESOURCE`).
 fn may_spare() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -64,14 +86,14 @@ async fn shared_memory_takes_half_of_a_limit_and_the_guest_daemon_answers_on() {
     assert!(ran.output.contains("ended with 1\n16777216"), "{ran:?}");
     let scores = "cat /proc/1/oom_score_adj /proc/$PPID/oom_score_adj /proc/self/oom_score_adj";
     let spared = if may_spare() { "-900" } else { "0" };
-    assert_eq!(sh(guest, scores).await.ok(), format!("{spared}\n0\n0"));
+    assert_eq!(sh(guest, scores).await.ok(), format!("{spared}\n500\n500"));
     let ran = sh(guest, "tail /dev/zero; echo ended with $?").await;
     assert!(ran.output.contains("ended with 137"), "{ran:?}");
     let ran = sh(guest, "rm /dev/shm/x; echo still here").await;
     assert_eq!(ran.ok(), "still here");
     // Whatever the guest daemon's own value is, its commands do not have it.
     sh(guest, "echo 300 > /proc/1/oom_score_adj").await.ok();
-    assert_eq!(sh(guest, scores).await.ok(), "300\n0\n0");
+    assert_eq!(sh(guest, scores).await.ok(), "300\n500\n500");
     assert!(sandbox.inspect().alive);
     sandbox.destroy().await.unwrap();
 }

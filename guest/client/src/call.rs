@@ -26,9 +26,17 @@ pub(crate) struct Call {
     pub(crate) body: Option<Bytes>,
     pub(crate) repeat: Repeat,
     pub(crate) timeout: Duration,
+    /// Bytes of the answer that are read. A guest may be hostile, and what it sends is held in memory.
+    pub(crate) answer_bytes_max: usize,
 }
 
 impl Call {
+    /// The same call, with an answer of at most so many bytes.
+    pub(crate) fn answered_within(mut self, bytes_max: usize) -> Self {
+        self.answer_bytes_max = bytes_max;
+        self
+    }
+
     /// The same call with another time limit.
     pub(crate) fn within(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

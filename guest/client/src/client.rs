@@ -54,8 +54,15 @@ use crate::pool::Sender;
 /// Time for an answer, or for the head of a stream's.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes of a buffered answer: two captures of 8 MiB, escaped, are far below.
-const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
+/// Bytes of an answer that says what was done, or of a command's state without its output.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// Bytes of an answer that lists something: 10,000 names of 255 bytes, each byte escaped to six, with
+/// what is said of them.
+pub(crate) const LIST_BYTES_MAX: usize = 24 * 1024 * 1024;
+
+/// Bytes of an answer with a command's whole output: two captures of 8 MiB, each byte escaped to six.
+const OUTCOME_BYTES_MAX: usize = 100 * 1024 * 1024;
 
 /// Bytes of an error's body.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
@@ -122,7 +129,8 @@ impl AgentdClient {
 
     /// An exec's state, and its result when it has one.
     pub async fn poll(&self, id: &ExecId) -> Result<ExecState, ClientError> {
-        self.json(self.get(paths::exec(id, ExecVerb::Poll))).await
+        let call = self.get(paths::exec(id, ExecVerb::Poll));
+        self.json(call.answered_within(OUTCOME_BYTES_MAX)).await
     }
 
     /// Writes bytes to an exec's standard input and closes it if `eof`. A refusal for lack of time
@@ -202,18 +210,20 @@ impl AgentdClient {
 
     /// Every exec's process group and its live members.
     pub async fn procs(&self) -> Result<Procs, ClientError> {
-        self.json(self.get(paths::PROCS.to_owned())).await
+        let call = self.get(paths::PROCS.to_owned());
+        self.json(call.answered_within(LIST_BYTES_MAX)).await
     }
 
     /// What the image configures.
     pub async fn discovery(&self) -> Result<Discovery, ClientError> {
-        self.json(self.get(paths::DISCOVERY.to_owned())).await
+        let call = self.get(paths::DISCOVERY.to_owned());
+        self.json(call.answered_within(LIST_BYTES_MAX)).await
     }
 
     /// Releases an exec's output and returns its result for the last time.
     pub async fn ack(&self, id: &ExecId) -> Result<ExecState, ClientError> {
-        self.json(self.post(paths::exec(id, ExecVerb::Ack), None, Repeat::Never))
-            .await
+        let call = self.post(paths::exec(id, ExecVerb::Ack), None, Repeat::Never);
+        self.json(call.answered_within(OUTCOME_BYTES_MAX)).await
     }
 
     /// Releases an exec's output without asking for its result, for a caller that followed it. A
@@ -285,6 +295,7 @@ impl AgentdClient {
             body: None,
             repeat: Repeat::Harmless,
             timeout,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         }
     }
 
@@ -301,6 +312,7 @@ impl AgentdClient {
             body,
             repeat,
             timeout,
+            answer_bytes_max: ANSWER_BYTES_MAX,
         }
     }
 
@@ -314,20 +326,19 @@ impl AgentdClient {
     }
 
     async fn buffered(&self, call: Call) -> Result<Bytes, ClientError> {
-        let (_, body) = self.buffered_with_headers(call, ANSWER_BYTES_MAX).await?;
+        let (_, body) = self.buffered_with_headers(call).await?;
         Ok(body)
     }
 
     pub(crate) async fn buffered_with_headers(
         &self,
         call: Call,
-        bytes_max: usize,
     ) -> Result<(HeaderMap, Bytes), ClientError> {
         let timeout = call.timeout;
         let answer = async {
             let (response, sender) = self.send(&call).await?;
             let (head, body) = response.into_parts();
-            let body = collect(body, bytes_max).await?;
+            let body = collect(body, call.answer_bytes_max).await?;
             self.pool.give_back(sender).await;
             Ok((head.headers, body))
         };

@@ -16,6 +16,7 @@ use hyper::Method;
 
 use crate::AgentdClient;
 use crate::ClientError;
+use crate::client::LIST_BYTES_MAX;
 
 /// Time for putting a file in its place: the largest, 2 GiB, at 4 MiB/s.
 const PLACE_TIMEOUT: Duration = Duration::from_secs(512);
@@ -52,7 +53,8 @@ impl AgentdClient {
     /// [`FileFault`](agentd_protocol::FileFault) here and in all calls below.
     pub async fn file_facts(&self, path: &str) -> Result<FileFacts, ClientError> {
         let target = paths::with_query(paths::FILE_FACTS, [("path", path)]);
-        self.json(self.get(target)).await
+        self.json(self.get(target).answered_within(LIST_BYTES_MAX))
+            .await
     }
 
     /// A part of a file, and the digest of the whole if that is wanted.
@@ -66,9 +68,11 @@ impl AgentdClient {
         let length = length.min(SLICE_BYTES_MAX);
         let target = paths::with_query(paths::FILE_SLICE, [("path", path)]);
         let target = format!("{target}&offset={offset}&length={length}&checksum={checksum}");
-        let call = self.get(target).within(LONG_TIMEOUT);
         let cap = usize::try_from(SLICE_BYTES_MAX).unwrap_or(usize::MAX);
-        let (headers, bytes) = self.buffered_with_headers(call, cap).await?;
+        let call = self.get(target).within(LONG_TIMEOUT);
+        let (headers, bytes) = self
+            .buffered_with_headers(call.answered_within(cap))
+            .await?;
         let facts = headers
             .get(SLICE_HEADER)
             .ok_or_else(|| ClientError::Protocol("a slice without its facts".into()))?;

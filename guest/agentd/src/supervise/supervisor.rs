@@ -116,7 +116,7 @@ fn become_supervisor(plan: &Plan) {
             );
         }
     }
-    give_up_being_spared();
+    prefer_to_be_ended();
     let mut first = 3;
     for kept in plan.kept {
         close_between(first, kept - 1);
@@ -125,16 +125,17 @@ fn become_supervisor(plan: &Plan) {
     close_between(first, c_int::MAX);
 }
 
-/// agentd may be one that the kernel's killer spares. What it starts is not: a command that takes
-/// all memory must end before agentd does. Where this cannot be written, nothing was to be undone.
-fn give_up_being_spared() {
-    const NORMAL: &[u8] = b"0";
+/// Where memory is short, what agentd starts must end before agentd does, for without it everything is
+/// lost. It may not be allowed to lower its own score, but anybody may raise theirs. Half of the scale:
+/// what a command takes beyond others still tells them apart.
+fn prefer_to_be_ended() {
+    const PREFERRED: &[u8] = b"500";
     // SAFETY: plain system calls on a live path and buffer, and on the descriptor just opened.
     unsafe {
         let path = c"/proc/self/oom_score_adj".as_ptr();
         let file = libc::open(path, libc::O_WRONLY | libc::O_CLOEXEC);
         if file >= 0 {
-            libc::write(file, NORMAL.as_ptr().cast(), NORMAL.len());
+            libc::write(file, PREFERRED.as_ptr().cast(), PREFERRED.len());
             libc::close(file);
         }
     }
