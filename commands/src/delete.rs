@@ -21,6 +21,7 @@ use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
 use crate::gate;
+use crate::holds;
 use crate::snapshots;
 use crate::uploads;
 
@@ -38,6 +39,10 @@ pub(crate) async fn delete(
     let turn = inner.turns.take(id).await;
     if let Some(done) = already_done(&inner.book.session(caller, id)?, if_match) {
         return done;
+    }
+    let hold = inner.book.world().holds.covering(Some(id)).cloned();
+    if let Some(hold) = hold {
+        return Err(holds::refuse_delete(inner, caller, id, hold).await);
     }
     let (session, intent) = inner
         .book

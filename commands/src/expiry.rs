@@ -1,7 +1,8 @@
 //! Sessions whose time ran out.
 //!
 //! A session is marked by the sweeper, which wakes when one is due, or by whoever reads it first. What
-//! it leaves is removed once, and the ledger says so once.
+//! it leaves is removed once, and the ledger says so once. While a hold covers it, neither happens: it takes
+//! no more commands, as its time is over, and nothing of it goes before the hold is released.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl Inner {
         id: SessionId,
     ) -> Result<(), CommandError> {
         let session = self.book.session(caller, id)?;
-        if !is_expiring(&session, self) {
+        if !is_expiring(&session, self) || is_held(self, id) {
             return Ok(());
         }
         if mark(self, &session).await? {
@@ -69,7 +70,7 @@ fn until_next(inner: &Inner) -> Duration {
     let due = world
         .sessions
         .iter()
-        .filter(|session| can_expire(session))
+        .filter(|session| can_expire(session) && world.holds.covering(Some(session.id)).is_none())
         .filter_map(|session| session.expires_at)
         .min();
     let left = due.map(|due| (due - now).to_std().unwrap_or(SWEEP_RETRY).max(SWEEP_RETRY));
@@ -82,7 +83,8 @@ pub(crate) async fn sweep(inner: &Arc<Inner>) {
     let due: Vec<Session> = {
         let world = inner.book.world();
         let needs_work = |session: &&Session| {
-            is_expiring(session, inner) || (session.ended() && !session.cleaned_up)
+            let is_held = world.holds.covering(Some(session.id)).is_some();
+            (is_expiring(session, inner) && !is_held) || (session.ended() && !session.cleaned_up)
         };
         world.sessions.iter().filter(needs_work).cloned().collect()
     };
@@ -101,6 +103,10 @@ pub(crate) async fn sweep(inner: &Arc<Inner>) {
 fn can_expire(session: &Session) -> bool {
     matches!(session.status, SessionStatus::Running | SessionStatus::Gone)
         && session.lifecycle().is_none()
+}
+
+fn is_held(inner: &Inner, id: SessionId) -> bool {
+    inner.book.world().holds.covering(Some(id)).is_some()
 }
 
 fn is_expiring(session: &Session, inner: &Inner) -> bool {

@@ -1,5 +1,6 @@
 //! What of the ledger is erased, and what may not be: while a legal hold is in force, nothing in its scope
-//! is.
+//! is. Nor are the files and snapshots of a session under it: it is not deleted, and when its time runs out
+//! it takes no more commands and is left standing until the hold is released.
 
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::ExpectedVersion;
@@ -8,8 +9,10 @@ use fluxvm_projections::Event;
 use fluxvm_projections::Hold;
 use fluxvm_projections::HoldScope;
 use fluxvm_projections::Holds;
+use fluxvm_projections::LedgerDeleteRefused;
 use fluxvm_projections::LedgerHold;
 use fluxvm_projections::LedgerHoldReleased;
+use fluxvm_projections::SessionId;
 
 use crate::answer::RedactAnswer;
 use crate::book::Entry;
@@ -126,6 +129,35 @@ pub(crate) async fn release(inner: &Inner, caller: &Caller, hold: u64) -> Result
         what: "decisions on holds",
         limit: DECIDE_ATTEMPTS_MAX,
     })
+}
+
+/// The error that a deletion under a hold is answered with, which is recorded first: what the session's
+/// sandbox and snapshots hold would go with it.
+pub(crate) async fn refuse_delete(
+    inner: &Inner,
+    caller: &Caller,
+    session: SessionId,
+    hold: Hold,
+) -> CommandError {
+    let refused = Entry::new(Event::LedgerDeleteRefused(LedgerDeleteRefused {
+        session,
+        because: format!("hold {}", hold.seq),
+    }));
+    let stream = match ledger_stream() {
+        Ok(stream) => stream,
+        Err(error) => return error,
+    };
+    let recorded = inner
+        .book
+        .append(caller, stream, ExpectedVersion::Any, refused);
+    match recorded.await {
+        Ok(recorded) => CommandError::UnderHold {
+            hold: hold.seq,
+            reason: hold.reason,
+            refusal: recorded.header.seq.get(),
+        },
+        Err(error) => error,
+    }
 }
 
 /// Pure.

@@ -92,6 +92,7 @@ pub use event::jobs::JobStdinStarted;
 pub use event::jobs::JobStdinWritten;
 pub use event::ledger::HoldScope;
 pub use event::ledger::IdempotencyErased;
+pub use event::ledger::LedgerDeleteRefused;
 pub use event::ledger::LedgerHold;
 pub use event::ledger::LedgerHoldReleased;
 pub use event::ledger::LedgerKeyRotated;

@@ -131,6 +131,9 @@ fn a_hold_forbids_it_and_the_refusal_is_an_event() {
     assert_eq!(listed["items"], json!([hold]));
 
     assert_eq!(redact(&daemon, &exec(&held)).error(409), "under_hold");
+    // Its files and snapshots would go with it.
+    let held_path = format!("{SESSIONS}/{held}");
+    assert_eq!(api.delete(&held_path).error(409), "under_hold");
     let _ = redact(&daemon, &exec(&free)).expect(200);
     let recorded = String::from_utf8(api.get("/v1/ledger/events?stream=ledger").body);
     let recorded: Vec<Value> = recorded
@@ -142,7 +145,12 @@ fn a_hold_forbids_it_and_the_refusal_is_an_event() {
         .iter()
         .filter_map(|event| event["kind"].as_str())
         .collect();
-    let expected = ["ledger.hold", "ledger.redact.refused", "ledger.redacted"];
+    let expected = [
+        "ledger.hold",
+        "ledger.redact.refused",
+        "ledger.delete.refused",
+        "ledger.redacted",
+    ];
     assert_eq!(kinds, expected);
     assert_eq!(recorded[1]["data"]["reason"], "GDPR 17, ticket 881");
 
@@ -156,6 +164,7 @@ fn a_hold_forbids_it_and_the_refusal_is_an_event() {
     assert_eq!(api.delete(&path).status, 204);
     assert_eq!(api.delete(&path).error(404), "hold_not_found");
     let _ = redact(&daemon, &exec).expect(200);
+    assert_eq!(api.delete(&held_path).status, 204);
 }
 
 #[test]

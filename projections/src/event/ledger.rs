@@ -134,6 +134,15 @@ pub struct LedgerShredRefused {
     pub because: String,
 }
 
+/// `ledger.delete.refused`: a session was to be deleted, with its files and snapshots, and a hold forbade it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerDeleteRefused {
+    /// The session.
+    pub session: SessionId,
+    /// Why it was refused.
+    pub because: String,
+}
+
 /// `ledger.retention.started`: what these sessions said is about to be erased. All of it lies before a
 /// signed checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -300,6 +300,8 @@ events! {
     LedgerShredded(ledger::LedgerShredded) = "ledger.shredded",
     /// Destroying a key was refused because of a hold.
     LedgerShredRefused(ledger::LedgerShredRefused) = "ledger.shred.refused",
+    /// Deleting a session was refused because of a hold.
+    LedgerDeleteRefused(ledger::LedgerDeleteRefused) = "ledger.delete.refused",
     /// What ended sessions said before a checkpoint is about to be erased.
     LedgerRetentionStarted(ledger::LedgerRetentionStarted) = "ledger.retention.started",
     /// It is erased.
