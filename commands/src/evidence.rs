@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use fluxvm_eventstore::BlobDigest;
 use fluxvm_eventstore::CommandId;
 use fluxvm_eventstore::ConsistencyProof;
 use fluxvm_eventstore::Content;
@@ -28,9 +29,13 @@ use uuid::Uuid;
 use crate::caller::Caller;
 use crate::engine::Engine;
 use crate::error::CommandError;
+use crate::redaction::blobs_of;
 
 /// Events that are read from the ledger at once.
 const READ_PAGE: usize = 1_024;
+
+/// Events whose content is looked for at once: some tens of milliseconds' worth.
+const CONTENT_LOOK_EVENTS_MAX: u64 = 20_000;
 
 impl Engine {
     /// The signed checkpoint of all that is durable now.
@@ -155,13 +160,44 @@ impl Engine {
         self.evidence(ExportScope::WholeLedger, content).await
     }
 
+    /// Looks whether the content that the newest events stand for is there. Its bytes are not read.
+    ///
+    /// # Errors
+    ///
+    /// `Read`.
+    pub async fn look_at_content(&self) -> Result<ContentLook, CommandError> {
+        self.blocking(|ledger| {
+            let head = ledger.head().position.get();
+            let mut after = Position::new(head.saturating_sub(CONTENT_LOOK_EVENTS_MAX));
+            let mut look = ContentLook::default();
+            loop {
+                let page = ledger.read(after, READ_PAGE)?;
+                let Some(last) = page.last() else {
+                    return Ok(look);
+                };
+                after = last.header.seq.position();
+                for event in &page {
+                    look.take(&ledger, event)?;
+                }
+                if look.events >= CONTENT_LOOK_EVENTS_MAX {
+                    return Ok(look);
+                }
+            }
+        })
+        .await
+    }
+
     async fn evidence(
         &self,
         scope: ExportScope,
         content: Content,
     ) -> Result<impl Iterator<Item = Result<String, ReadError>> + Send + use<>, CommandError> {
         let checkpoint = self.checkpoint().await?;
-        let options = EvidenceOptions { scope, content };
+        let options = EvidenceOptions {
+            scope,
+            content,
+            required: required_blobs,
+        };
         Ok(self.inner.book.ledger().evidence(options, checkpoint)?)
     }
 
@@ -192,6 +228,44 @@ impl Engine {
         let read = tokio::task::spawn_blocking(move || read(ledger)).await;
         Ok(read.map_err(|error| CommandError::Internal(error.to_string()))??)
     }
+}
+
+/// What is there of the content that events stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContentLook {
+    /// How many events were looked at: the newest ones.
+    pub events: u64,
+    /// How many pieces of content they stand for.
+    pub pieces: u64,
+    /// How many of those are missing.
+    pub missing: u64,
+    /// The first event that one is missing of.
+    pub first_missing: Option<u64>,
+}
+
+impl ContentLook {
+    fn take(&mut self, ledger: &Ledger, event: &RecordedEvent) -> Result<(), ReadError> {
+        let seq = event.header.seq;
+        self.events += 1;
+        for digest in required_blobs(event) {
+            let is_there = ledger.has_blob_of_event(seq, &digest);
+            let is_there = is_there.map_err(|error| ReadError::Store {
+                reason: error.to_string().into(),
+            })?;
+            self.pieces += 1;
+            if !is_there {
+                self.missing += 1;
+                self.first_missing.get_or_insert(seq.get());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The content that an event stands for.
+fn required_blobs(event: &RecordedEvent) -> Vec<BlobDigest> {
+    let blobs = blobs_of(event);
+    blobs.iter().filter_map(|blob| blob.parse().ok()).collect()
 }
 
 /// Events, read page by page.

@@ -121,6 +121,7 @@ pub use evaluate::Evaluate;
 pub use evaluate::EvaluateAnswer;
 pub use evaluate::Keep;
 pub use evaluate::Tails;
+pub use evidence::ContentLook;
 pub use files::DeleteFile;
 pub use files::RangeAnswer;
 pub use files::ReadRange;

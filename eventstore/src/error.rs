@@ -10,7 +10,11 @@ use fluxvm_verify::Position;
 use fluxvm_verify::ProofError;
 use fluxvm_verify::StreamName;
 
+use crate::BlobDigest;
 use crate::store::StoreError;
+
+/// What the operating system says when a disk is full. The store passes on its words alone.
+const NO_SPACE: &str = "No space left on device";
 
 /// Why a ledger does not open. A ledger that opens holds every event that it ever answered for; one
 /// that does not is left as it was.
@@ -41,6 +45,12 @@ pub enum OpenError {
     /// The store below the ledger does not open or cannot be read.
     #[error("the store is damaged: {reason}")]
     Store {
+        /// What the store said.
+        reason: String,
+    },
+    /// There is no room on the disk for what an opening writes. The ledger is what it was.
+    #[error("the disk is full, and opening the ledger takes some room: {reason}")]
+    DiskFull {
         /// What the store said.
         reason: String,
     },
@@ -119,13 +129,23 @@ pub enum OpenError {
     /// not where it was.
     #[error(
         "there is no ledger in {dir}, but its signing key {key} is there: put the ledger's folder \
-         back, or move the key away to begin a new ledger"
+         back, rebuild it from its archive (`fluxctl ledger rebuild --from ARCHIVE`), or move the key \
+         away to begin a new ledger"
     )]
     LedgerMissing {
         /// The folder that should be the ledger's.
         dir: PathBuf,
         /// The key's file.
         key: PathBuf,
+    },
+    /// The ledger was being rebuilt out of its archive, and that was cut off.
+    #[error(
+        "the ledger in {dir} was being rebuilt, and that was cut off: run `fluxctl ledger rebuild` \
+         again, which clears what is there and begins anew"
+    )]
+    RebuildUnfinished {
+        /// The folder that should be the ledger's.
+        dir: PathBuf,
     },
     /// A stream is sealed, and its key cannot be had. Nothing says that it was destroyed.
     #[error("the key {path} that stream {stream} is sealed with: {reason}")]
@@ -162,7 +182,10 @@ pub enum OpenError {
 
 impl From<StoreError> for OpenError {
     fn from(StoreError(reason): StoreError) -> OpenError {
-        OpenError::Store { reason }
+        match reason.contains(NO_SPACE) {
+            true => OpenError::DiskFull { reason },
+            false => OpenError::Store { reason },
+        }
     }
 }
 
@@ -174,6 +197,26 @@ impl From<ProofError> for OpenError {
 }
 
 impl OpenError {
+    /// Whether the ledger's files are not what they were: then it can be made again of its archive,
+    /// where there is one.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            OpenError::Store { .. }
+            | OpenError::GenesisDamaged { .. }
+            | OpenError::Damaged { .. }
+            | OpenError::TailMissing { .. }
+            | OpenError::HeadDiffers { .. }
+            | OpenError::HeadFileDamaged { .. }
+            | OpenError::TreeDamaged { .. }
+            | OpenError::CheckpointDamaged
+            | OpenError::CheckpointDiffers { .. }
+            | OpenError::LedgerMissing { .. }
+            | OpenError::KeyChain { .. } => true,
+            OpenError::NotPutBack { refused, .. } => refused.is_damage(),
+            _ => false,
+        }
+    }
+
     /// For `map_err`: the error of an operation on `path`.
     pub(crate) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> OpenError {
         let path = path.into();
@@ -198,6 +241,14 @@ pub enum ReadError {
         /// What is wrong with it.
         reason: Arc<str>,
     },
+    /// Content that an event stands for is not there.
+    #[error("content {digest} of event {seq} is missing from the blobs folder")]
+    BlobMissing {
+        /// The event.
+        seq: GlobalSeq,
+        /// The content.
+        digest: BlobDigest,
+    },
     /// The stored nodes of the tree do not give the root that was signed.
     #[error("the stored tree of {size} events is damaged")]
     TreeDamaged {
@@ -216,4 +267,18 @@ pub enum ReadError {
     /// The ledger was closed.
     #[error("the ledger is closed")]
     Closed,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_not_called_damage() {
+        let said = "IO error: No space left on device (os error 28)".to_owned();
+        let error = OpenError::from(StoreError(said));
+        assert!(matches!(error, OpenError::DiskFull { .. }) && !error.is_damage());
+        assert!(error.to_string().contains("the disk is full"));
+        assert!(OpenError::from(StoreError("torn".to_owned())).is_damage());
+    }
 }

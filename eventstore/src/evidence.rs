@@ -49,6 +49,14 @@ pub struct EvidenceOptions {
     pub scope: ExportScope,
     /// Whether blobs come along.
     pub content: Content,
+    /// The blobs that an event stands for: one that comes along must have them. What else looks like
+    /// a digest is sent where it is one of a blob.
+    pub required: fn(&RecordedEvent) -> Vec<BlobDigest>,
+}
+
+/// For [`EvidenceOptions::required`]: no event needs any.
+pub fn nothing_required(_: &RecordedEvent) -> Vec<BlobDigest> {
+    Vec::new()
 }
 
 /// The lines of an export as evidence.
@@ -103,6 +111,8 @@ pub(crate) fn lines(
         after: Position::START,
         paths: Paths::default(),
         content: options.content,
+        required: options.required,
+        needed: HashSet::new(),
         named: HashSet::new(),
         blobs: VecDeque::new(),
         stage: Stage::Events,
@@ -124,6 +134,9 @@ struct Evidence {
     after: Position,
     paths: Paths,
     content: Content,
+    required: fn(&RecordedEvent) -> Vec<BlobDigest>,
+    /// Those of the blobs in `blobs` that must be there.
+    needed: HashSet<BlobDigest>,
     /// What is in `blobs` or was.
     named: HashSet<EventHash>,
     /// Each with an event that refers to it.
@@ -191,6 +204,7 @@ impl Evidence {
                 .push_back(proof_line(&ExportProof { seq, hashes }));
         }
         if self.content == Content::WithBlobs {
+            self.needed.extend((self.required)(event));
             let references = event.payload_bytes().map(blob_references);
             for digest in references.unwrap_or_default() {
                 if self.named.insert(digest) {
@@ -213,10 +227,16 @@ impl Evidence {
             reason: e.to_string().into(),
         })?;
         // A digest that names no blob is one of something else.
-        if let Some(content) = found {
-            self.lines
-                .extend(blob_parts(digest, &content).map(|part| blob_line(&part)));
+        match found {
+            Some(content) => {
+                let parts = blob_parts(digest, &content);
+                self.lines.extend(parts.map(|part| blob_line(&part)));
+                Ok(())
+            }
+            None if self.needed.contains(&name) => {
+                Err(ReadError::BlobMissing { seq, digest: name })
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The handle on an open ledger.
 
+mod health;
 mod signing;
 
 use std::path::PathBuf;
@@ -11,9 +12,8 @@ use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use fluxvm_verify::EventHash;
-use fluxvm_verify::LedgerId;
+use fluxvm_verify::GlobalSeq;
 use fluxvm_verify::Position;
-use fluxvm_verify::RecordedAt;
 use fluxvm_verify::RecordedEvent;
 use fluxvm_verify::SignedCheckpoint;
 use fluxvm_verify::StreamName;
@@ -26,7 +26,6 @@ use crate::Append;
 use crate::AppendError;
 use crate::Appended;
 use crate::ArchiveOptions;
-use crate::ArchiveStatus;
 use crate::BLOB_BYTES_MAX;
 use crate::BlobDigest;
 use crate::BlobError;
@@ -44,7 +43,6 @@ use crate::Subscription;
 use crate::archive::Archive;
 use crate::committer::Request;
 use crate::export;
-use crate::files;
 use crate::open;
 use crate::prepare;
 use crate::prepare::KeptBlob;
@@ -55,6 +53,9 @@ use crate::redact::Redaction;
 use crate::seal::Held;
 use crate::shared::Shared;
 use crate::shred::PreparedShred;
+
+pub use health::ArchiveInfo;
+pub use health::LedgerInfo;
 
 /// Where a ledger lies and what it may use.
 #[derive(Clone, Debug)]
@@ -88,30 +89,6 @@ pub struct Head {
     pub position: Position,
     /// The hash of the last of them, or of the genesis.
     pub hash: EventHash,
-}
-
-/// Facts about a ledger, for an operator.
-#[derive(Clone, Debug)]
-pub struct LedgerInfo {
-    /// The ledger's name for ever.
-    pub ledger_id: LedgerId,
-    /// The name that it was founded under.
-    pub origin: String,
-    /// When it was founded.
-    pub created_at: RecordedAt,
-    /// The key that speaks for it.
-    pub vkey: String,
-    /// Its durable end.
-    pub head: Head,
-    /// Something was erased whose bytes are still in the store's files: they go when the ledger is
-    /// next opened.
-    pub erasure_pending: bool,
-    /// The size of the store's files, blobs not counted.
-    pub bytes_on_disk: u64,
-    /// The median of how long the latest commits took, in microseconds.
-    pub sync_micros_p50: u64,
-    /// What 99 of 100 of them stayed below.
-    pub sync_micros_p99: u64,
 }
 
 /// A handle on an open ledger. Clones are handles on the same one; it closes with the last of them.
@@ -361,6 +338,16 @@ impl Ledger {
         self.inner.shared.blob_of_stream(stream, digest)
     }
 
+    /// Whether the content that belongs to an event is where it should be, or was erased. Its bytes are
+    /// not read, so that damage is not seen.
+    pub fn has_blob_of_event(
+        &self,
+        seq: GlobalSeq,
+        digest: &BlobDigest,
+    ) -> Result<bool, BlobError> {
+        self.inner.shared.has_blob_of_event(seq, digest)
+    }
+
     /// The lines of an export, each with its line feed, up to the head of this instant.
     ///
     /// Blocks while it is iterated. Stops at the first error.
@@ -371,44 +358,9 @@ impl Ledger {
         export::lines(Arc::clone(&self.inner.shared), scope)
     }
 
-    /// Facts for an operator.
-    pub fn info(&self) -> LedgerInfo {
-        let shared = &self.inner.shared;
-        let genesis = shared.genesis.clone();
-        let times = shared
-            .sync_times
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        LedgerInfo {
-            ledger_id: genesis.ledger_id,
-            origin: genesis.origin,
-            created_at: genesis.created_at,
-            vkey: match shared.chain().current() {
-                Some(key) => key.to_string(),
-                None => genesis.vkey,
-            },
-            head: shared.head(),
-            erasure_pending: shared
-                .store()
-                .is_some_and(|store| redact::is_pending(&*store).unwrap_or_default()),
-            bytes_on_disk: shared.store().map_or_else(
-                || files::bytes_under(&self.inner.dir),
-                |store| store.bytes_on_disk(),
-            ),
-            sync_micros_p50: times.percentile(50),
-            sync_micros_p99: times.percentile(99),
-        }
-    }
-
     /// How many events the opening took from a snapshot instead of reading them.
     pub fn restored(&self) -> Position {
         self.inner.restored
-    }
-
-    /// How the archive is doing, if there is one. It may be behind the head, and says when it fails.
-    pub fn archive(&self) -> Option<watch::Receiver<ArchiveStatus>> {
-        let archive = self.inner.shared.archive();
-        archive.map(|archive| archive.sender.status())
     }
 
     /// Becomes `Some` with the reason when the ledger took harm. It then takes nothing more for as

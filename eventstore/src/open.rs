@@ -22,6 +22,7 @@ use crate::Follower;
 use crate::Head;
 use crate::LedgerOptions;
 use crate::OpenError;
+use crate::archive;
 use crate::blobs::BlobStore;
 use crate::checkpointer::Checkpointer;
 use crate::checkpointer::Timer;
@@ -65,8 +66,13 @@ pub(crate) fn open(
     environment: Environment,
 ) -> Result<Opened, OpenError> {
     let key = &options.signing_key_file;
+    let is_absent = store::is_absent(&options.dir, &environment);
+    if is_absent && archive::is_unfinished(&options.dir) {
+        let dir = options.dir.clone();
+        return Err(OpenError::RebuildUnfinished { dir });
+    }
     // A founding makes its mark in the folder before it makes the key.
-    if key.exists() && store::is_absent(&options.dir, &environment) {
+    if is_absent && key.exists() {
         return Err(OpenError::LedgerMissing {
             dir: options.dir.clone(),
             key: key.clone(),
@@ -363,9 +369,7 @@ fn load_key(
 }
 
 fn store_failed(error: StoreError) -> OpenError {
-    OpenError::Store {
-        reason: error.to_string(),
-    }
+    error.into()
 }
 
 #[cfg(test)]

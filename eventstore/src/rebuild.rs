@@ -165,9 +165,7 @@ impl<'a> Walk<'a> {
         let mut bytes = 0;
         let mut end = Stripe::BehindTheEnd;
         for record in self.store.records(after) {
-            let (seq, record) = record.map_err(|e| OpenError::Store {
-                reason: e.to_string(),
-            })?;
+            let (seq, record) = record?;
             end = Stripe::Over;
             if seq.position() > until {
                 break;

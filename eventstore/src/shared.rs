@@ -1,5 +1,7 @@
 //! What the handles, the subscriptions and the committer share, and how events are read.
 
+mod content;
+
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::OnceLock;
@@ -31,7 +33,6 @@ use crate::memory::Memory;
 use crate::record;
 use crate::record::Body;
 use crate::seal::Held;
-use crate::seal::SealId;
 use crate::snapshot::Snapshots;
 use crate::store::Store;
 use crate::sync_times::SyncTimes;
@@ -297,69 +298,6 @@ impl Shared {
             }
         }
     }
-
-    /// A blob that belongs to an event: sealed with the event's key, or open.
-    pub(crate) fn blob_of_event(
-        &self,
-        seq: GlobalSeq,
-        digest: &BlobDigest,
-    ) -> Result<Option<Bytes>, BlobError> {
-        let store = self.store().ok_or(BlobError::Closed)?;
-        let record = store.get(&keys::event(seq)).map_err(blob_failed)?;
-        match record.as_deref().and_then(record::seal_id) {
-            Some(id) => self.blob_under(id, digest),
-            None => self.blob(digest),
-        }
-    }
-
-    /// A blob that belongs to a stream: sealed with its key, or open.
-    pub(crate) fn blob_of_stream(
-        &self,
-        stream: &StreamName,
-        digest: &BlobDigest,
-    ) -> Result<Option<Bytes>, BlobError> {
-        match self.blobs.seals() {
-            Some(seals) => self.blob_under(seals.id_of(stream), digest),
-            None => self.blob(digest),
-        }
-    }
-
-    fn blob_under(&self, id: SealId, digest: &BlobDigest) -> Result<Option<Bytes>, BlobError> {
-        let key = match self.blobs.seals().and_then(|seals| seals.get(id)) {
-            Some(Held::Alive(key)) => key,
-            Some(Held::Destroyed) => return Ok(None),
-            None => return self.blob(digest),
-        };
-        let store = self.store().ok_or(BlobError::Closed)?;
-        let found = store.get(&keys::sealed_blob(&key.place(digest)));
-        let damaged = BlobError::Damaged { digest: *digest };
-        let sealed = match found.map_err(blob_failed)?.as_deref() {
-            None => return self.blob(digest),
-            Some([]) => return Ok(None),
-            Some([keys::SEALED_INLINE, sealed @ ..]) => Bytes::copy_from_slice(sealed),
-            Some([keys::SEALED_FILE, file @ ..]) => {
-                let file: [u8; 32] = file.try_into().map_err(|_| damaged.clone())?;
-                match self.blobs.get(&BlobDigest::from_bytes(file))? {
-                    Some(sealed) => sealed,
-                    None => return Ok(None),
-                }
-            }
-            Some(_) => return Err(damaged),
-        };
-        key.open_blob(digest, &sealed).map(Some).ok_or(damaged)
-    }
-
-    /// A blob that is not sealed, wherever it lies.
-    pub(crate) fn blob(&self, digest: &BlobDigest) -> Result<Option<Bytes>, BlobError> {
-        let store = self.store().ok_or(BlobError::Closed)?;
-        let attached = store.get(&keys::blob(digest));
-        match attached.map_err(blob_failed)? {
-            Some(bytes) if BlobDigest::of(&bytes) == *digest => Ok(Some(bytes)),
-            Some(bytes) if bytes.is_empty() => self.blobs.get(digest),
-            Some(_) => Err(BlobError::Damaged { digest: *digest }),
-            None => self.blobs.get(digest),
-        }
-    }
 }
 
 /// The event of a record, hash and payload checked.
@@ -395,12 +333,6 @@ pub(crate) fn event_of_record(record: &Bytes, blobs: &BlobStore) -> Result<Recor
         }
     };
     record.into_event(payload).map_err(|e| e.to_string())
-}
-
-fn blob_failed(error: crate::store::StoreError) -> BlobError {
-    BlobError::Io {
-        reason: error.to_string().into(),
-    }
 }
 
 fn store_failed(error: crate::store::StoreError) -> ReadError {

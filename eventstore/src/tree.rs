@@ -39,9 +39,7 @@ use crate::store::StoreError;
 const BACKFILL_WRITES: usize = 128;
 
 fn store_failed(error: StoreError) -> OpenError {
-    OpenError::Store {
-        reason: error.to_string(),
-    }
+    error.into()
 }
 
 /// The newest checkpoint in the store.

@@ -95,6 +95,7 @@ async fn evidence_ends_at_its_checkpoint_though_the_ledger_goes_on() {
         let options = EvidenceOptions {
             scope,
             content: Content::EventsOnly,
+            required: nothing_required,
         };
         let lines = ledger.evidence(options, checkpoint.clone()).unwrap();
         let report = verify(&lines.collect::<Result<String, _>>().unwrap());
@@ -112,6 +113,7 @@ async fn an_empty_ledger_is_evidence_of_nothing_having_happened() {
     let options = EvidenceOptions {
         scope: ExportScope::Stream(stream("session/none")),
         content: Content::EventsOnly,
+        required: nothing_required,
     };
     let refused = ledger.evidence(options, ledger.checkpoint().await.unwrap());
     assert!(matches!(refused.err(), Some(ReadError::NoStream { .. })));
@@ -145,4 +147,56 @@ async fn ten_thousand_events_of_a_session_verify_in_less_than_a_second() {
     if !cfg!(debug_assertions) {
         assert!(verified.as_secs() < 1, "{verified:?}");
     }
+}
+
+/// As the vocabulary above the store would say it: the payload of such an event is a digest.
+fn named_blob(event: &RecordedEvent) -> Vec<BlobDigest> {
+    let text = event
+        .payload_bytes()
+        .and_then(|it| std::str::from_utf8(it).ok());
+    let digest = text.and_then(|text| text.trim_matches('"').parse().ok());
+    digest.into_iter().collect()
+}
+
+#[tokio::test]
+async fn content_that_an_event_stands_for_and_that_is_missing_breaks_an_export_off() {
+    let (dir, ledger) = new_ledger();
+    let large = bytes(100_000, 3);
+    let digest = ledger.put_blob(large).await.unwrap();
+    let kind = EventKind::parse("test.named").unwrap();
+    let other = BlobDigest::of(b"of something else");
+    let naming = [digest.to_string(), other.to_string()];
+    let naming = naming
+        .iter()
+        .map(|it| NewEvent::new(kind.clone(), 1, it).unwrap());
+    let to = to("session/a", ExpectedVersion::Any, naming.collect());
+    ledger.append(append(vec![to])).await.unwrap();
+    let checkpoint = ledger.checkpoint().await.unwrap();
+    let lines = |required| {
+        let options = EvidenceOptions {
+            scope: ExportScope::WholeLedger,
+            content: Content::WithBlobs,
+            required,
+        };
+        let lines = ledger.evidence(options, checkpoint.clone()).unwrap();
+        lines.collect::<Result<Vec<String>, _>>()
+    };
+    let first_only = |event: &RecordedEvent| match event.seq() {
+        GlobalSeq::FIRST => named_blob(event),
+        _ => Vec::new(),
+    };
+    lines(first_only).unwrap();
+    assert!(ledger.has_blob_of_event(GlobalSeq::FIRST, &digest).unwrap());
+
+    std::fs::remove_dir_all(dir.path().join("blobs")).unwrap();
+    assert!(!ledger.has_blob_of_event(GlobalSeq::FIRST, &digest).unwrap());
+    let broken = lines(first_only).err().unwrap();
+    let ReadError::BlobMissing {
+        digest: missing, ..
+    } = broken
+    else {
+        panic!("{broken}");
+    };
+    assert_eq!(missing, digest);
+    lines(nothing_required).unwrap();
 }

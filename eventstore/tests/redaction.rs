@@ -120,14 +120,14 @@ async fn after_the_next_opening_no_file_holds_what_was_erased() {
     let before = hashes(&ledger);
     assert!(!files_with_secret(dir.path()).is_empty());
     ledger.redact(redaction(&[2, 3], &blobs)).await.unwrap();
-    assert!(ledger.info().erasure_pending);
+    assert!(ledger.info().erasure_pending());
     let blob_files = files_with_secret(&dir.path().join("blobs"));
     assert_eq!(blob_files, Vec::<String>::new(), "unlinked at once");
     ledger.close().await;
     drop(ledger);
 
     let ledger = open(dir.path());
-    assert!(!ledger.info().erasure_pending);
+    assert!(!ledger.info().erasure_pending());
     assert_eq!(files_with_secret(dir.path()), Vec::<String>::new());
     check_erased(&ledger, &blobs, &before);
     // And once more, from the store that was written anew.

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::query::read_position;
 use crate::rate::RateLimit;
 use crate::status::ApiError;
+use crate::witness::PushStates;
 
 /// What all requests share. Cheap to clone.
 #[derive(Clone)]
@@ -41,6 +42,7 @@ struct Shared {
     auth: Authenticator,
     rate: Option<RateLimit>,
     lifecycle: Lifecycle,
+    pushes: PushStates,
     metrics: Metrics,
     metrics_are_public: bool,
     streams: Arc<Semaphore>,
@@ -62,6 +64,7 @@ impl App {
             rate,
             lifecycle: Lifecycle::new(),
             metrics,
+            pushes: PushStates::default(),
             metrics_are_public,
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             job_streams: JobStreams::default(),
@@ -94,6 +97,11 @@ impl App {
 
     pub(crate) fn lifecycle(&self) -> &Lifecycle {
         &self.0.lifecycle
+    }
+
+    /// How the pushes of checkpoints go.
+    pub(crate) fn pushes(&self) -> &PushStates {
+        &self.0.pushes
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {

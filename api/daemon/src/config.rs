@@ -22,6 +22,7 @@ use serde::de::Error;
 pub(crate) use ledger::ArchivePolicy;
 pub(crate) use ledger::LedgerConfig;
 pub(crate) use ledger::VerifyAtStart;
+pub(crate) use ledger::check_archive;
 
 use crate::limits::CONFIG_BYTES_MAX;
 use crate::limits::NAME_BYTES_MAX;

@@ -119,7 +119,7 @@ pub(crate) async fn run(settings: Settings) -> Result<(), DaemonError> {
         }
     };
     app.ready(engine.clone());
-    let pushes = Pushes::start(&settings.ledger, &engine);
+    let pushes = Pushes::start(&settings.ledger, &engine, app.pushes());
     let reach = Reach {
         url: url_of(address),
         token_file: admin_token.map(|_| state.admin_token_file()),

@@ -47,6 +47,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use fluxvm_commands::StartError;
 use nix::sys::resource::Resource;
 
 use crate::cli::Cli;
@@ -65,6 +66,10 @@ const EXIT_USAGE: u8 = 2;
 /// Exit code when another daemon holds the state folder.
 const EXIT_HELD: u8 = 3;
 
+/// What helps where the ledger's files are not what they were.
+const REBUILD_HINT: &str = "fluxvmd: nothing was changed. From an archive ([ledger] archive), `fluxctl ledger rebuild \
+                            --from ARCHIVE --state-dir NEW` makes the ledger again in a new state folder";
+
 /// How long work that nobody waits for any more may take to end with the process.
 const RUNTIME_END: std::time::Duration = std::time::Duration::from_millis(500);
 
@@ -78,9 +83,17 @@ pub fn main() -> ExitCode {
         Err(error) => {
             // Said even when logging is off: an exit code alone explains nothing.
             let _ = writeln!(std::io::stderr(), "fluxvmd: {error}");
+            if is_damage(&error) {
+                let _ = writeln!(std::io::stderr(), "{REBUILD_HINT}");
+            }
             ExitCode::from(exit_code(&error))
         }
     }
+}
+
+/// Whether the ledger's files are not what they were.
+fn is_damage(error: &DaemonError) -> bool {
+    matches!(error, DaemonError::Engine(StartError::Ledger(error)) if error.is_damage())
 }
 
 fn exit_code(error: &DaemonError) -> u8 {

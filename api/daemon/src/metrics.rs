@@ -26,6 +26,10 @@ const SYNC_SECONDS: &str = "fluxvm_ledger_sync_seconds";
 const SESSIONS: &str = "fluxvm_sessions";
 const POSITION: &str = "fluxvm_ledger_position";
 const LEDGER_BYTES: &str = "fluxvm_ledger_bytes";
+const ERASURE_PENDING: &str = "fluxvm_ledger_erasure_pending";
+const ARCHIVE_FAILED: &str = "fluxvm_ledger_archive_failed";
+const ARCHIVE_POSITION: &str = "fluxvm_ledger_archive_position";
+const PUSH_FAILED: &str = "fluxvm_checkpoint_push_failed";
 const STREAMS: &str = "fluxvm_event_streams";
 const RESIDENT_BYTES: &str = "process_resident_memory_bytes";
 
@@ -41,6 +45,17 @@ pub(crate) struct Snapshot {
     pub(crate) ledger_bytes: u64,
     pub(crate) sync_micros: [(&'static str, u64); 2],
     pub(crate) streams: usize,
+    pub(crate) erasure_pending: bool,
+    pub(crate) archive: Option<ArchiveFigures>,
+    /// Whether the last push to each place failed.
+    pub(crate) pushes: Vec<(&'static str, bool)>,
+}
+
+/// What the archive comes to.
+#[derive(Debug)]
+pub(crate) struct ArchiveFigures {
+    pub(crate) failed: bool,
+    pub(crate) position: u64,
 }
 
 impl Metrics {
@@ -63,6 +78,16 @@ impl Metrics {
         metrics::describe_gauge!(SESSIONS, "Sessions, by status.");
         metrics::describe_gauge!(POSITION, "Events in the ledger.");
         metrics::describe_gauge!(LEDGER_BYTES, "Size of the ledger on disk.");
+        metrics::describe_gauge!(
+            ERASURE_PENDING,
+            "Whether erased bytes are still in a file of the ledger's."
+        );
+        metrics::describe_gauge!(ARCHIVE_FAILED, "Whether the ledger's archive has failed.");
+        metrics::describe_gauge!(ARCHIVE_POSITION, "Events that are durable in the archive.");
+        metrics::describe_gauge!(
+            PUSH_FAILED,
+            "Whether the last push of a checkpoint failed, by place."
+        );
         metrics::describe_gauge!(STREAMS, "Event streams that are open.");
         metrics::describe_gauge!(RESIDENT_BYTES, "Resident memory of the daemon.");
     }
@@ -92,6 +117,14 @@ impl Metrics {
             gauge!(LEDGER_BYTES).set(float(snapshot.ledger_bytes));
             for (quantile, micros) in snapshot.sync_micros {
                 gauge!(SYNC_SECONDS, "quantile" => quantile).set(float(micros) / 1e6);
+            }
+            gauge!(ERASURE_PENDING).set(float(snapshot.erasure_pending.into()));
+            if let Some(archive) = &snapshot.archive {
+                gauge!(ARCHIVE_FAILED).set(float(archive.failed.into()));
+                gauge!(ARCHIVE_POSITION).set(float(archive.position));
+            }
+            for (to, failed) in &snapshot.pushes {
+                gauge!(PUSH_FAILED, "to" => *to).set(float(u64::from(*failed)));
             }
             gauge!(STREAMS).set(float(snapshot.streams as u64));
         }

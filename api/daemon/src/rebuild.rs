@@ -1,13 +1,11 @@
 //! Making the ledger again out of its archive, while no daemon runs.
 //!
-//! It takes the state folder's lock, and replaces nothing: where there is a ledger it refuses. What was
-//! made before an error is removed again, so that it can be tried again.
+//! It takes the state folder's lock, and replaces nothing: where there is a ledger it refuses. What an error
+//! or a kill leaves is no ledger, and the next attempt clears it.
 
 use std::fs;
 use std::io::Write as _;
 
-use fluxvm_eventstore::LedgerOptions;
-use fluxvm_eventstore::RebuildError;
 use fluxvm_eventstore::rebuild_from_archive;
 use serde_json::json;
 
@@ -26,11 +24,7 @@ pub(crate) fn run(settings: &Settings, args: &RebuildArgs) -> Result<(), DaemonE
         what: "the archive",
         source,
     })?;
-    let rebuilt = rebuild_from_archive(&archive, &options).inspect_err(|error| {
-        if !matches!(error, RebuildError::NotEmpty { .. }) {
-            remove(&options);
-        }
-    })?;
+    let rebuilt = rebuild_from_archive(&archive, &options)?;
     let key = &options.signing_key_file;
     let said = match args.json {
         true => json!({
@@ -77,15 +71,4 @@ fn sentence(
         "REBUILT {events} events and {blobs} blob files in {root}; every hash and link holds.\n\
          head {events} {hash}\n{end}{key}"
     )
-}
-
-/// Removes what there is of a ledger that could not be made. It was empty before.
-fn remove(options: &LedgerOptions) {
-    for dir in [&options.dir, &options.blobs_dir] {
-        if let Err(error) = fs::remove_dir_all(dir)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(%error, dir = %dir.display(), "what was made of the ledger stays");
-        }
-    }
 }

@@ -10,6 +10,7 @@ use crate::cli::Cli;
 use crate::config::Config;
 use crate::config::LedgerConfig;
 use crate::config::TokenConfig;
+use crate::config::check_archive;
 
 /// Where a daemon listens that was told nothing else.
 const LISTEN_DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7788);
@@ -86,6 +87,15 @@ pub(crate) enum SettingsError {
     /// `--open` here, `auth.require = true` there.
     #[error("--open contradicts auth.require = true in the config; leave one of them out")]
     OpenButRequired,
+    /// Copies of the ledger in the ledger's own place.
+    #[error("{0}")]
+    Ledger(String),
+    /// Two kinds of lines on one stdout.
+    #[error(
+        "--ready-json says one line on standard output, and ledger.checkpoint_stdout = true in the config \
+         puts checkpoints there; leave one of them out, or use ledger.checkpoint_dir"
+    )]
+    StdoutTwice,
     /// Nowhere to keep the state.
     #[error("neither $XDG_STATE_HOME nor $HOME names a folder; name one with --state-dir")]
     NoStateDir,
@@ -167,6 +177,10 @@ impl Settings {
         let state_dir = named
             .or_else(|| surroundings.state_dir())
             .ok_or(SettingsError::NoStateDir)?;
+        check_archive(&config.ledger, &state_dir).map_err(SettingsError::Ledger)?;
+        if cli.ready_json && config.ledger.checkpoint_stdout {
+            return Err(SettingsError::StdoutTwice);
+        }
         let sandbox = config.sandbox;
         let agentd = program(
             cli.agentd.clone().or(sandbox.agentd),

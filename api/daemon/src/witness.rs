@@ -8,8 +8,12 @@
 use std::io;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::time::Duration;
 
+use fluxvm_api_types::PushView;
 use fluxvm_commands::Engine;
 use fluxvm_eventstore::CheckpointSink;
 use fluxvm_eventstore::FolderSink;
@@ -30,20 +34,23 @@ pub(crate) struct Pushes(JoinSet<()>);
 
 impl Pushes {
     /// Starts pushing.
-    pub(crate) fn start(config: &LedgerConfig, engine: &Engine) -> Self {
-        let mut places: Vec<(String, Arc<dyn CheckpointSink>)> = Vec::new();
+    pub(crate) fn start(config: &LedgerConfig, engine: &Engine, states: &PushStates) -> Self {
+        let mut places: Vec<(&'static str, String, Arc<dyn CheckpointSink>)> = Vec::new();
         if let Some(dir) = &config.checkpoint_dir {
             let place = dir.display().to_string();
-            places.push((place, Arc::new(FolderSink::new(dir.clone()))));
+            let sink = Arc::new(FolderSink::new(dir.clone()));
+            places.push(("checkpoint_dir", place, sink));
         }
         if config.checkpoint_stdout {
-            places.push(("standard output".to_owned(), Arc::new(Stdout)));
+            let place = "standard output".to_owned();
+            places.push(("checkpoint_stdout", place, Arc::new(Stdout)));
         }
         if let Some(url) = &config.witness {
-            places.push((url.clone(), Arc::new(Witness::new(url))));
+            places.push(("witness", url.clone(), Arc::new(Witness::new(url))));
         }
         let mut pushes = JoinSet::new();
-        for (place, sink) in places {
+        for (to, place, sink) in places {
+            let sink = Arc::new(states.watch(to, sink));
             let failed = move |error: io::Error| {
                 tracing::error!(place, %error, "a checkpoint could not be pushed");
             };
@@ -59,6 +66,61 @@ impl Pushes {
         if tokio::time::timeout(LAST_PUSH_TIME_MAX, all).await.is_err() {
             tracing::error!("the last checkpoint was not pushed in time");
         }
+    }
+}
+
+/// How the last push to each place went.
+#[derive(Clone, Default)]
+pub(crate) struct PushStates(Arc<Mutex<Vec<PushView>>>);
+
+impl PushStates {
+    /// For people.
+    pub(crate) fn views(&self) -> Vec<PushView> {
+        self.all().clone()
+    }
+
+    /// For metrics: each place, and whether the last push failed.
+    pub(crate) fn figures(&self) -> Vec<(&'static str, bool)> {
+        let all = self.all();
+        let figures = all.iter().map(|push| (push.to, push.error.is_some()));
+        figures.collect()
+    }
+
+    /// A sink that notes how its pushes go.
+    fn watch(&self, to: &'static str, sink: Arc<dyn CheckpointSink>) -> Watched {
+        self.all().push(PushView {
+            to,
+            size: None,
+            error: None,
+        });
+        Watched {
+            states: self.clone(),
+            to,
+            sink,
+        }
+    }
+
+    fn all(&self) -> MutexGuard<'_, Vec<PushView>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Watched {
+    states: PushStates,
+    to: &'static str,
+    sink: Arc<dyn CheckpointSink>,
+}
+
+impl CheckpointSink for Watched {
+    fn push(&self, checkpoint: &SignedCheckpoint) -> io::Result<()> {
+        let pushed = self.sink.push(checkpoint);
+        let mut all = self.states.all();
+        if let Some(state) = all.iter_mut().find(|state| state.to == self.to) {
+            state.size = Some(checkpoint.size().get());
+            state.error = pushed.as_ref().err().map(ToString::to_string);
+        }
+        drop(all);
+        pushed
     }
 }
 
@@ -148,11 +210,20 @@ mod tests {
     fn a_witness_gets_the_note_byte_for_byte_and_its_refusal_is_an_error() {
         let checkpoint: SignedCheckpoint = NOTE.parse().expect("a note");
         let (url, served) = witness("200 OK");
-        Witness::new(&url).push(&checkpoint).expect("taken");
+        let states = PushStates::default();
+        let watched = |url: &str| states.watch("witness", Arc::new(Witness::new(url)));
+        watched(&url).push(&checkpoint).expect("taken");
+        assert_eq!(states.views()[0].size, Some(1));
+        assert_eq!(states.figures(), [("witness", false)]);
         assert_eq!(served.join().expect("served"), NOTE);
 
         let (url, served) = witness("409 Conflict");
-        assert!(Witness::new(&url).push(&checkpoint).is_err());
+        let refused = Watched {
+            sink: Arc::new(Witness::new(&url)),
+            ..watched("http://unused")
+        };
+        assert!(refused.push(&checkpoint).is_err());
+        assert_eq!(states.figures()[0], ("witness", true));
         served.join().expect("served");
     }
 }

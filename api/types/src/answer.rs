@@ -169,14 +169,62 @@ pub struct LedgerInfo {
     pub vkey: String,
     /// Its end, as far as it is durable.
     pub head: LedgerHead,
-    /// Something was erased whose bytes are still in the store's files: they go at the next start.
+    /// Something was erased whose bytes are still in a file of ours, or may be.
     pub erasure_pending: bool,
+    /// In which: `store`, which a start rids of them, and `archive`.
+    pub erasure_pending_in: Vec<&'static str>,
+    /// The second copy of everything; `null` where the config names none.
+    pub archive: Option<ArchiveView>,
+    /// What is there of the content that the newest events stand for; only where it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<ContentLookView>,
+    /// Each place that the config has checkpoints pushed to, and how the last push went.
+    pub checkpoint_pushes: Vec<PushView>,
     /// What it takes on the disk.
     pub bytes_on_disk: u64,
     /// How long a sync took lately, in microseconds: the median.
     pub sync_micros_p50: u64,
     /// How long a sync took lately, in microseconds: one in a hundred took longer.
     pub sync_micros_p99: u64,
+}
+
+/// What is there of the content that the newest events stand for.
+#[derive(Clone, Debug, Serialize)]
+pub struct ContentLookView {
+    /// How many events were looked at.
+    pub events: u64,
+    /// How many pieces of content they stand for.
+    pub pieces: u64,
+    /// How many of those are missing.
+    pub missing: u64,
+    /// The first event that one is missing of.
+    pub first_missing: Option<u64>,
+}
+
+/// The archive of a ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct ArchiveView {
+    /// `ok` or `failed`.
+    pub state: &'static str,
+    /// Its folder.
+    pub dir: String,
+    /// How many events are durable in it.
+    pub archived: u64,
+    /// Why nothing more is archived.
+    pub error: Option<String>,
+    /// It holds, or may hold, bytes that were erased.
+    pub erasure_pending: bool,
+}
+
+/// How the last push of a checkpoint to one place went.
+#[derive(Clone, Debug, Serialize)]
+pub struct PushView {
+    /// `checkpoint_dir`, `checkpoint_stdout` or `witness`, as in the config.
+    pub to: &'static str,
+    /// The size of the checkpoint; `null` where none was pushed since the start.
+    pub size: Option<u64>,
+    /// Why it was not taken.
+    pub error: Option<String>,
 }
 
 /// The answer of `POST /v1/ledger/redact`.
@@ -190,6 +238,9 @@ pub struct RedactionView {
     pub blobs: u64,
     /// The reason that is recorded.
     pub reason: String,
+    /// The archive, where it has failed and still holds, or may hold, what was erased.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveView>,
 }
 
 /// The answer of `POST /v1/ledger/shred`.
@@ -216,6 +267,9 @@ pub struct RetentionView {
     pub events: u64,
     /// How many more sessions could be: ask again.
     pub left: u64,
+    /// The archive, where it has failed and still holds, or may hold, what was erased.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveView>,
 }
 
 /// A hold in force.

@@ -27,6 +27,8 @@ mod strict;
 mod time;
 mod time_travel;
 
+pub use answer::ArchiveView;
+pub use answer::ContentLookView;
 pub use answer::ErrorBody;
 pub use answer::ExecAnswer;
 pub use answer::HoldView;
@@ -35,6 +37,7 @@ pub use answer::KeysView;
 pub use answer::LedgerHead;
 pub use answer::LedgerInfo;
 pub use answer::List;
+pub use answer::PushView;
 pub use answer::RedactionView;
 pub use answer::ReplayAnswer;
 pub use answer::ReplayStep;

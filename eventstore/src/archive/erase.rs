@@ -51,6 +51,25 @@ pub(super) fn folder(dir: &Path, generation: u64) -> PathBuf {
     }
 }
 
+/// Whether the archive's folder is still where it was, with a log in it if there was one. The files
+/// that are open would take every write and every sync after they were removed.
+pub(super) fn check_there(
+    files: &dyn FileSystem,
+    dir: &Path,
+    is_filled: bool,
+) -> Result<(), StoreError> {
+    let names = match files.list(dir) {
+        Ok(names) => names,
+        Err(e) => return Err(StoreError(format!("its folder cannot be read: {e}"))),
+    };
+    let mut logs = names.iter();
+    let is_log = |name: &String| name.ends_with(LOG_FILE) || number(name).is_some();
+    match is_filled && !logs.any(is_log) {
+        true => Err(StoreError("its log is gone from its folder".to_owned())),
+        false => Ok(()),
+    }
+}
+
 fn number(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
@@ -81,6 +100,8 @@ impl OpenArchive<'_> {
     pub(super) fn write_anew(&mut self) -> Result<(), StoreError> {
         let worker = self.worker;
         let dir = worker.options.dir.as_path();
+        // Counted before anything is copied: what is erased meanwhile may be copied in its old form.
+        let redactions = worker.redactions()?;
         let failed = |e: io::Error| StoreError(format!("{}: {e}", dir.display()));
         let next = self.generation + 1;
         let finished = folder(dir, next);
@@ -99,6 +120,7 @@ impl OpenArchive<'_> {
         remove_leftovers(&*self.files, dir, next).map_err(failed)?;
         self.remove_blobs()?;
         self.publish();
+        self.note_erased(redactions);
         Ok(())
     }
 

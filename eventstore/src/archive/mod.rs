@@ -17,6 +17,7 @@
 mod catch_up;
 mod erase;
 mod salvage;
+mod unfinished;
 mod worker;
 
 use std::io;
@@ -38,10 +39,13 @@ use tokio::sync::watch;
 pub use salvage::RebuildError;
 pub use salvage::RebuiltLedger;
 pub use salvage::rebuild_from_archive;
+pub(crate) use unfinished::is_unfinished;
 
 use crate::blobs::BlobDigest;
 use crate::shared::Shared;
+use crate::store::StoreError;
 use crate::store::Write;
+use crate::store::file_system::FileSystem;
 use worker::Worker;
 
 /// How many groups and blobs may wait for the archive's disk.
@@ -78,6 +82,9 @@ pub struct ArchiveStatus {
     pub archived: Position,
     /// Why nothing more is archived.
     pub failed: Option<String>,
+    /// How many of the ledger's redactions it holds nothing of any more; `None` as long as that is
+    /// not known, and for ever where it cannot be read.
+    pub(crate) redactions_done: Option<u64>,
 }
 
 pub(crate) enum Message {
@@ -105,6 +112,7 @@ impl Sender {
         let status = ArchiveStatus {
             archived: Position::START,
             failed: None,
+            redactions_done: None,
         };
         let sender = Sender {
             queue,
@@ -145,15 +153,21 @@ impl Sender {
 
     fn fall_behind(&self) {
         if !self.behind.swap(true, Ordering::SeqCst) {
-            // If there is no place for this, what fills the queue wakes the worker just as well.
-            let _ = self.queue.try_send(Message::Wake);
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        // If there is no place for this, what fills the queue wakes the worker just as well.
+        let _ = self.queue.try_send(Message::Wake);
     }
 }
 
 /// The running archive.
 pub(crate) struct Archive {
     pub(crate) sender: Arc<Sender>,
+    pub(crate) dir: PathBuf,
+    files: Arc<dyn FileSystem>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -163,6 +177,8 @@ impl Archive {
     pub(crate) fn start(options: ArchiveOptions, shared: Arc<Shared>) -> io::Result<Archive> {
         let (sender, messages) = Sender::new();
         let sender = Arc::new(sender);
+        let dir = options.dir.clone();
+        let files = Arc::clone(&shared.environment.archive_files);
         let worker = Worker {
             opened_at: shared.head().position,
             shared,
@@ -172,7 +188,26 @@ impl Archive {
         };
         let thread = thread::Builder::new().name("ledger-archive".to_owned());
         let thread = Mutex::new(Some(thread.spawn(move || worker.run())?));
-        Ok(Archive { sender, thread })
+        Ok(Archive {
+            sender,
+            dir,
+            files,
+            thread,
+        })
+    }
+
+    /// How it is at this instant. Where its folder is gone and the worker had no reason to look yet,
+    /// it is woken to find that out and say it.
+    pub(crate) fn look(&self) -> ArchiveStatus {
+        let mut status = self.sender.status().borrow().clone();
+        let is_filled = status.archived > Position::START;
+        if status.failed.is_none()
+            && let Err(StoreError(reason)) = erase::check_there(&*self.files, &self.dir, is_filled)
+        {
+            self.sender.wake();
+            status.failed = Some(reason);
+        }
+        status
     }
 
     /// Waits until everything that is durable in the ledger is in the archive, or it has failed.

@@ -9,6 +9,7 @@ use fluxvm_verify::Genesis;
 
 use super::END_KEY;
 use super::erase;
+use super::unfinished::Unfinished;
 use super::worker::BLOBS;
 use crate::Environment;
 use crate::Head;
@@ -75,19 +76,49 @@ pub enum RebuildError {
 /// checks its whole chain. Not a byte of the archive is changed.
 ///
 /// The signing key is not in the archive and is not needed here; to open the ledger it is. The
-/// folders must be empty, so that nothing is ever replaced. What was made before an error is left
-/// for looking at.
+/// folders must be empty, so that nothing is ever replaced. Everything is made in folders beside
+/// them and has its names only once it is whole: what an error or a kill leaves is no ledger, is not
+/// [opened][crate::OpenError::RebuildUnfinished] as one, and is cleared by the next call.
 pub fn rebuild_from_archive(
     archive: &Path,
     options: &LedgerOptions,
 ) -> Result<RebuiltLedger, RebuildError> {
+    let environment = Environment::default();
+    let disk = &*environment.disk;
+    let unfinished = Unfinished::of(options);
+    unfinished.clear().map_err(OpenError::io(&options.dir))?;
     for dir in [&options.dir, &options.blobs_dir] {
         let is_empty = std::fs::read_dir(dir).map_or(true, |mut entries| entries.next().is_none());
         if !is_empty {
             return Err(RebuildError::NotEmpty { dir: dir.clone() });
         }
     }
-    let environment = Environment::default();
+    unfinished
+        .begin(disk)
+        .map_err(OpenError::io(&options.dir))?;
+    let made = make(archive, options, &unfinished, &environment);
+    let rebuilt = match made {
+        Ok(rebuilt) => rebuilt,
+        Err(error) => {
+            if let Err(error) = unfinished.clear() {
+                tracing::warn!(%error, "what was made of the ledger stays");
+            }
+            return Err(error);
+        }
+    };
+    unfinished
+        .finish(disk)
+        .map_err(OpenError::io(&options.dir))?;
+    Ok(rebuilt)
+}
+
+/// Makes the ledger in the unfinished folders.
+fn make(
+    archive: &Path,
+    options: &LedgerOptions,
+    unfinished: &Unfinished,
+    environment: &Environment,
+) -> Result<RebuiltLedger, RebuildError> {
     let unreadable = |reason: String| RebuildError::Archive {
         archive: archive.to_owned(),
         reason,
@@ -95,8 +126,9 @@ pub fn rebuild_from_archive(
     if !archive.is_dir() {
         return Err(unreadable("there is no such folder".to_owned()));
     }
-    let store = store::open(&options.dir, options.cache_bytes, &environment)?;
-    let end = copy_log(archive, &*store, &environment).map_err(|e| unreadable(e.to_string()))?;
+    let dir = unfinished.dir.as_path();
+    let store = store::open(dir, options.cache_bytes, environment)?;
+    let end = copy_log(archive, &*store, environment).map_err(|e| unreadable(e.to_string()))?;
     let genesis = store
         .get(keys::GENESIS)
         .map_err(|e| unreadable(e.to_string()))?;
@@ -104,10 +136,10 @@ pub fn rebuild_from_archive(
     let genesis = Genesis::decode(&genesis).map_err(|e| unreadable(e.to_string()))?;
 
     let disk = Arc::clone(&environment.disk);
-    let blobs = BlobStore::open(&options.blobs_dir, Arc::clone(&disk))?;
-    let copied = copy_blobs(&archive.join(BLOBS), &blobs, &environment);
+    let blobs = BlobStore::open(&unfinished.blobs_dir, Arc::clone(&disk))?;
+    let copied = copy_blobs(&archive.join(BLOBS), &blobs, environment);
     let copied = copied.map_err(|e| unreadable(e.to_string()))?;
-    let seals = Seals::open(options.seal.clone(), &genesis, &*store, &environment)?;
+    let seals = Seals::open(options.seal.clone(), &genesis, &*store, environment)?;
     let blobs = blobs.with_seals(Arc::new(seals));
     let never = AtomicBool::new(false);
     let walk = Walk::everything(&*store, &blobs, &never);
@@ -115,9 +147,9 @@ pub fn rebuild_from_archive(
     let rebuilt = walk.run(start, Expected::default(), &mut |_| {})?;
     let kept = tree::forget_beyond(&*store, rebuilt.head.position);
     kept.map_err(|e| unreadable(e.to_string()))?;
-    HeadFile::create(&options.dir, rebuilt.head, &*disk)?;
+    HeadFile::create(dir, rebuilt.head, &*disk)?;
     store.founded()?;
-    files::sync_path(&options.dir, &*disk).map_err(OpenError::io(&options.dir))?;
+    files::sync_path(dir, &*disk).map_err(OpenError::io(dir))?;
     Ok(RebuiltLedger {
         head: rebuilt.head,
         blobs: copied,

@@ -23,6 +23,7 @@ use crate::blobs::BlobDigest;
 use crate::blobs::BlobStore;
 use crate::keys;
 use crate::record;
+use crate::redact;
 use crate::shared::Shared;
 use crate::store::StoreError;
 use crate::store::Write;
@@ -65,6 +66,7 @@ impl Worker {
         archive.catch_up_after_start()?;
         // The channel stays open for as long as this thread holds its own sender.
         while let Ok(first) = self.messages.recv() {
+            archive.check_there()?;
             let mut message = Some(first);
             let mut closing = false;
             while let Some(current) = message.take() {
@@ -84,6 +86,15 @@ impl Worker {
             }
         }
         Ok(())
+    }
+}
+
+impl Worker {
+    /// How many redactions the ledger's store has at this instant.
+    pub(super) fn redactions(&self) -> Result<u64, StoreError> {
+        let store = self.shared.store();
+        let store = store.ok_or_else(|| StoreError("the ledger is closed".to_owned()))?;
+        redact::count(&*store, keys::REDACTIONS)
     }
 }
 
@@ -114,6 +125,8 @@ struct Found {
     last_record: Option<(GlobalSeq, Vec<u8>)>,
     /// How many redactions it knows of.
     redactions: Option<Vec<u8>>,
+    /// How often it was told of one.
+    redactions_told: u64,
     /// The last thing in it, if that is the note of an orderly end.
     end: Option<Vec<u8>>,
 }
@@ -182,10 +195,16 @@ impl<'a> OpenArchive<'a> {
             self.archived = seq.position();
         }
         self.publish();
-        let redactions = shared.store().map(|store| store.get(keys::REDACTIONS));
-        let redactions = redactions.transpose()?.flatten();
+        let redactions = self.worker.redactions()?;
+        let known = found.redactions.as_deref().unwrap_or(&[0; 8]);
+        // A log that was written anew is told once. Told of more than that, it was not written anew
+        // for the last of them: what it had held before is still in it.
+        let is_written_anew = found.redactions_told <= u64::from(self.generation > 0);
         // Events are compared by number, so that the log does not show which of them were erased.
-        self.erases = found.redactions.as_deref() != redactions.as_deref();
+        self.erases = known != redactions.to_be_bytes() || !is_written_anew;
+        if !self.erases {
+            self.note_erased(redactions);
+        }
         let is_complete = self.archived == self.worker.opened_at && found.end == Some(self.end());
         match is_complete {
             true => {}
@@ -290,6 +309,18 @@ impl<'a> OpenArchive<'a> {
         self.archived.get().to_be_bytes().to_vec()
     }
 
+    /// Fails where the log is no longer to be found under its name.
+    fn check_there(&self) -> Result<(), StoreError> {
+        let is_filled = self.log.bytes() > 0;
+        erase::check_there(&*self.files, &self.worker.options.dir, is_filled)
+    }
+
+    /// Says that nothing is left of so many redactions.
+    pub(super) fn note_erased(&self, redactions: u64) {
+        let note = |status: &mut super::ArchiveStatus| status.redactions_done = Some(redactions);
+        self.worker.sender.status.send_modify(note);
+    }
+
     pub(super) fn publish(&self) {
         let archived = self.archived;
         let note = |status: &mut super::ArchiveStatus| status.archived = archived;
@@ -302,6 +333,7 @@ impl Found {
         self.end = (key == END_KEY).then(|| value.to_vec());
         if key == keys::REDACTIONS {
             self.redactions = Some(value.to_vec());
+            self.redactions_told += 1;
         }
         if key == keys::GENESIS {
             self.genesis = Some(value.to_vec());

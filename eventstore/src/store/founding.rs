@@ -14,6 +14,7 @@ use std::path::Path;
 
 use fluxvm_verify::Position;
 
+use super::generation;
 use crate::OpenError;
 use crate::environment::Disk;
 use crate::files;
@@ -49,7 +50,8 @@ pub(super) fn begin(dir: &Path, disk: &dyn Disk) -> Result<(), OpenError> {
 /// Whether neither a store was made here nor a mark for one that is about to be.
 pub(super) fn is_absent(dir: &Path) -> bool {
     let mut names = STORE_FILES.iter().chain([&MARK]);
-    names.all(|name| !dir.join(name).exists())
+    let is_written_anew = generation::newest(dir).is_ok_and(|number| number > 0);
+    names.all(|name| !dir.join(name).exists()) && !is_written_anew
 }
 
 /// Takes the mark away: from now on everything in the store counts.

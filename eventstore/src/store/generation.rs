@@ -62,7 +62,7 @@ pub(super) fn open(
         tracing::error!(error = %e, "files of a store that was replaced cannot be removed");
     }
     let pending = redact::is_pending(&store);
-    if !pending.map_err(|StoreError(reason)| OpenError::Store { reason })? {
+    if !pending.map_err(OpenError::from)? {
         return Ok(store);
     }
     match rewrite(&store, dir, disk, open) {

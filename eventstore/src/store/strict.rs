@@ -168,7 +168,7 @@ impl SledStore {
                             dir: dir.to_owned(),
                         }
                     } else {
-                        OpenError::Store { reason }
+                        StoreError(reason).into()
                     }
                 })?;
         let db_path = dir.join("db");
@@ -220,8 +220,7 @@ impl SledStore {
 
     /// Syncs what sled never does. At each opening, because the last one may have ended half way.
     fn sync_everything(&self) -> Result<(), OpenError> {
-        guarded(|| self.db.get()?.flush())
-            .map_err(|StoreError(reason)| OpenError::Store { reason })?;
+        guarded(|| self.db.get()?.flush())?;
         for name in ["conf", "db", "blobs", ""] {
             let path = self.dir.join(name);
             files::sync_path(&path, &*self.disk).map_err(OpenError::io(path))?;

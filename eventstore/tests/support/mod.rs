@@ -110,7 +110,11 @@ pub fn export(ledger: &Ledger, scope: ExportScope) -> String {
 /// The export as evidence, up to the head of this instant.
 pub async fn evidence(ledger: &Ledger, scope: ExportScope, content: Content) -> String {
     let checkpoint = ledger.checkpoint().await.unwrap();
-    let options = EvidenceOptions { scope, content };
+    let options = EvidenceOptions {
+        scope,
+        content,
+        required: nothing_required,
+    };
     let lines = ledger.evidence(options, checkpoint).unwrap();
     lines.collect::<Result<String, _>>().unwrap()
 }

@@ -80,12 +80,13 @@ pub(super) fn run(
     out: Option<&Path>,
     form: Form,
 ) -> Result<u8, CliError> {
-    let mut source = client.stream(path, &[])?;
-    let broken = |error: io::Error| CliError::Answer {
-        method: "GET",
-        path: path.to_owned(),
-        reason: format!("the export broke off: {error}"),
-    };
+    let mut source = client.stream(path, &[]).map_err(|error| match error {
+        CliError::Unreachable { reason, .. } if client.get("/healthz").is_ok() => {
+            broken_off(path, &reason)
+        }
+        error => error,
+    })?;
+    let broken = |error: io::Error| broken_off(path, &error.to_string());
     let Some(out) = out.filter(|out| *out != Path::new("-")) else {
         let mut stdout = form.sink(io::stdout().lock());
         copy(&mut source, broken, |bytes| Ok(stdout.write_all(bytes)?))?;
@@ -113,6 +114,15 @@ pub(super) fn run(
         context.output.json_document(&answer)?;
     }
     Ok(0)
+}
+
+/// The daemon is there, and its answer has no end: what it says is in its log.
+fn broken_off(path: &str, reason: &str) -> CliError {
+    CliError::Answer {
+        method: "GET",
+        path: path.to_owned(),
+        reason: format!("the export broke off ({reason}); the daemon's log says why"),
+    }
 }
 
 fn part_of(out: &Path) -> PathBuf {

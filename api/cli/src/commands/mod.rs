@@ -3,6 +3,7 @@
 mod approvals;
 mod bond;
 mod changes;
+mod doctor;
 mod evaluate;
 mod events;
 mod evidence;
@@ -42,7 +43,7 @@ use crate::error::EXIT_USAGE;
 use crate::output::Output;
 use crate::render;
 
-pub(crate) use evidence::Check;
+pub(crate) use doctor::Check;
 
 /// What every verb works with.
 struct Context {
@@ -126,7 +127,7 @@ fn run_ledger(context: &Context, verb: Ledger) -> Result<u8, CliError> {
         Ledger::ProveConsistency(args) => evidence::prove_consistency(context, &args),
         Ledger::Key => evidence::key(context),
         Ledger::RotateKey => evidence::rotate_key(context),
-        Ledger::Doctor => evidence::doctor(context),
+        Ledger::Doctor => doctor::doctor(context),
         Ledger::Redact(args) => redaction::redact(context, &args),
         Ledger::Shred(args) => redaction::shred(context, &args),
         Ledger::Truncate(args) => redaction::truncate(context, &args),

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use fluxvm_verify::SignedCheckpoint;
+use serde_json::Value;
 use serde_json::json;
 
 use super::Context;
@@ -14,6 +15,7 @@ use crate::args::ledger::ShredArgs;
 use crate::args::ledger::TruncateArgs;
 use crate::client::Patience;
 use crate::error::CliError;
+use crate::error::EXIT_FAILED;
 use crate::output::note;
 use crate::render;
 
@@ -27,7 +29,7 @@ pub(super) fn redact(context: &Context, args: &RedactArgs) -> Result<u8, CliErro
         .client()?
         .post("/v1/ledger/redact", &body, Patience::Endless)?;
     context.output.show(&answer, render::evidence::redaction)?;
-    Ok(0)
+    Ok(exit_code(&answer))
 }
 
 /// `ledger shred`.
@@ -50,7 +52,22 @@ pub(super) fn truncate(context: &Context, args: &TruncateArgs) -> Result<u8, Cli
         .client()?
         .post("/v1/ledger/retention", &body, Patience::Endless)?;
     context.output.show(&answer, render::evidence::retained)?;
-    Ok(0)
+    Ok(exit_code(&answer))
+}
+
+/// Erased in the ledger, and not in its archive: that is not what was asked for.
+fn exit_code(answer: &Value) -> u8 {
+    let Some(archive) = answer.get("archive").filter(|archive| archive.is_object()) else {
+        return 0;
+    };
+    let text = |name| archive.get(name).and_then(Value::as_str);
+    note(&format!(
+        "NOT ERASED IN THE ARCHIVE {}, which has failed ({}) and still holds it: repair or remove that \
+         archive and restart the daemon, which writes it anew.",
+        text("dir").unwrap_or_default(),
+        text("error").unwrap_or_default(),
+    ));
+    EXIT_FAILED
 }
 
 /// The size of a checkpoint that is given by its size or by a file that holds it.

@@ -43,7 +43,7 @@ pub(super) async fn events(
         line.push(b'\n');
         Ok(line)
     });
-    Ok(export::lines(lines, permit))
+    export::lines(lines, permit).await
 }
 
 pub(super) async fn checkpoint(Ready(engine): Ready, uri: Uri) -> Result<Response, ApiError> {

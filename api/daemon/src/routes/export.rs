@@ -6,8 +6,10 @@ use axum::http::Uri;
 use axum::http::header;
 use axum::response::Response;
 use bytes::Bytes;
+use fluxvm_commands::CommandError;
 use fluxvm_eventstore::Content;
 use fluxvm_eventstore::ReadError;
+use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc;
@@ -39,7 +41,7 @@ pub(super) async fn session(
     let content = content(&uri)?;
     let permit = app.export_permit()?;
     let lines = engine.session_evidence(&caller, id, content).await?;
-    Ok(evidence(lines, permit, &format!("session-{id}.jsonl")))
+    evidence(lines, permit, &format!("session-{id}.jsonl")).await
 }
 
 pub(super) async fn ledger(
@@ -51,7 +53,7 @@ pub(super) async fn ledger(
     let content = content(&uri)?;
     let permit = app.export_permit()?;
     let lines = engine.ledger_evidence(content).await?;
-    Ok(evidence(lines, permit, "ledger.jsonl"))
+    evidence(lines, permit, "ledger.jsonl").await
 }
 
 /// Whether the stored content that the events name comes along.
@@ -64,35 +66,43 @@ fn content(uri: &Uri) -> Result<Content, ApiError> {
 
 /// Sends lines as a file. An error in the middle breaks the
 /// answer off: half an export must not look like a whole one, and the footer says so too.
-fn evidence(
+async fn evidence(
     lines: impl Iterator<Item = Result<String, ReadError>> + Send + 'static,
     permit: OwnedSemaphorePermit,
     file_name: &str,
-) -> Response {
-    let mut response = self::lines(lines, permit);
+) -> Result<Response, ApiError> {
+    let mut response = self::lines(lines, permit).await?;
     let disposition = format!("attachment; filename=\"{file_name}\"");
     if let Ok(value) = HeaderValue::from_str(&disposition) {
         response
             .headers_mut()
             .insert(header::CONTENT_DISPOSITION, value);
     }
-    response
+    Ok(response)
 }
 
-/// Sends lines as they are read, a few chunks ahead of the client.
-pub(super) fn lines<L: AsRef<[u8]>>(
+/// Sends lines as they are read, a few chunks ahead of the client. What fails before the first chunk is
+/// whole is answered with its reason.
+pub(super) async fn lines<L: AsRef<[u8]>>(
     lines: impl Iterator<Item = Result<L, ReadError>> + Send + 'static,
     permit: OwnedSemaphorePermit,
-) -> Response {
-    let (sender, receiver) = mpsc::channel(EXPORT_CHUNKS_AHEAD);
+) -> Result<Response, ApiError> {
+    let (sender, mut receiver) = mpsc::channel(EXPORT_CHUNKS_AHEAD);
     tokio::task::spawn_blocking(move || {
         let _permit = permit;
         send_chunks(lines, &sender);
     });
-    let body = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
+    let first = receiver.recv().await.transpose();
+    let first = first.map_err(CommandError::from)?.map(Ok);
+    let rest = stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
         receiver.recv().await.map(|chunk| (chunk, receiver))
     });
-    status::answer(Success::Done, NDJSON, Body::from_stream(body))
+    let body = stream::iter(first).chain(rest);
+    Ok(status::answer(
+        Success::Done,
+        NDJSON,
+        Body::from_stream(body),
+    ))
 }
 
 fn send_chunks<L: AsRef<[u8]>>(

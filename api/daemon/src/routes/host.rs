@@ -3,16 +3,22 @@
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
+use fluxvm_api_types::ArchiveView;
 use fluxvm_api_types::CapabilitiesView;
+use fluxvm_api_types::ContentLookView;
 use fluxvm_api_types::LedgerHead;
 use fluxvm_api_types::LedgerInfo;
+use fluxvm_commands::Engine;
+use fluxvm_eventstore::ArchiveInfo;
 use serde::Serialize;
 
 use super::no_parameters;
 use crate::app::App;
 use crate::app::Ready;
 use crate::lifecycle::Stage;
+use crate::metrics::ArchiveFigures;
 use crate::metrics::Snapshot;
+use crate::query::Parameters;
 use crate::session_view;
 use crate::status;
 use crate::status::ApiError;
@@ -53,16 +59,66 @@ pub(super) async fn metrics(State(app): State<App>, uri: Uri) -> Result<Response
                 ("0.99", ledger.sync_micros_p99),
             ],
             streams: app.streams_open(),
+            erasure_pending: ledger.erasure_pending(),
+            archive: ledger.archive.map(|archive| ArchiveFigures {
+                failed: archive.failed.is_some(),
+                position: archive.archived.get(),
+            }),
+            pushes: app.pushes().figures(),
         }
     });
     let text = app.metrics().render(snapshot.as_ref());
     Ok(status::answer(Success::Done, PROMETHEUS, text.into()))
 }
 
-pub(super) async fn ledger_info(Ready(engine): Ready, uri: Uri) -> Result<Response, ApiError> {
-    no_parameters(&uri)?;
+/// How the archive is, for whoever asks.
+fn archive_view(archive: ArchiveInfo) -> ArchiveView {
+    ArchiveView {
+        state: match archive.failed {
+            None => "ok",
+            Some(_) => "failed",
+        },
+        dir: archive.dir.display().to_string(),
+        archived: archive.archived.get(),
+        error: archive.failed,
+        erasure_pending: archive.erasure_pending,
+    }
+}
+
+/// The archive, where it has failed and was not rid of what was erased.
+pub(super) fn archive_that_holds_erased(engine: &Engine) -> Option<ArchiveView> {
+    let archive = engine.ledger_info().archive?;
+    let holds = archive.failed.is_some() && archive.erasure_pending;
+    holds.then(|| archive_view(archive))
+}
+
+pub(super) async fn ledger_info(
+    State(app): State<App>,
+    Ready(engine): Ready,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    let content = match Parameters::read(&uri, &["content"])?.flag("content")? {
+        true => Some(engine.look_at_content().await?),
+        false => None,
+    };
     let info = engine.ledger_info();
+    let is_pending_in_archive = info.archive.as_ref().is_some_and(|it| it.erasure_pending);
+    let places = [
+        ("store", info.erasure_pending_in_store),
+        ("archive", is_pending_in_archive),
+    ];
+    let pending = places.iter().filter(|(_, is_pending)| *is_pending);
     let info = LedgerInfo {
+        content: content.map(|look| ContentLookView {
+            events: look.events,
+            pieces: look.pieces,
+            missing: look.missing,
+            first_missing: look.first_missing,
+        }),
+        erasure_pending: info.erasure_pending(),
+        erasure_pending_in: pending.map(|(place, _)| *place).collect(),
+        checkpoint_pushes: app.pushes().views(),
+        archive: info.archive.map(archive_view),
         ledger_id: info.ledger_id.to_string(),
         origin: info.origin,
         created_at: info.created_at.to_rfc3339(),
@@ -71,7 +127,6 @@ pub(super) async fn ledger_info(Ready(engine): Ready, uri: Uri) -> Result<Respon
             position: info.head.position.get(),
             hash: info.head.hash.to_string(),
         },
-        erasure_pending: info.erasure_pending,
         bytes_on_disk: info.bytes_on_disk,
         sync_micros_p50: info.sync_micros_p50,
         sync_micros_p99: info.sync_micros_p99,

@@ -21,6 +21,7 @@ use fluxvm_projections::Hold;
 use fluxvm_projections::SessionId;
 
 use super::StrictBody;
+use super::host::archive_that_holds_erased;
 use super::host::json;
 use super::no_parameters;
 use crate::app::Admin;
@@ -43,8 +44,9 @@ pub(super) async fn redact(
     no_parameters(&uri)?;
     let RedactRequest { seq, reason } = body.value;
     let request = Redact { seq, reason };
+    let asked = engine.clone();
     let answer = app
-        .detached(async move { Ok(engine.redact(&caller, request).await?) })
+        .detached(async move { Ok(asked.redact(&caller, request).await?) })
         .await?;
     json(
         Success::Done,
@@ -53,6 +55,7 @@ pub(super) async fn redact(
             redacted: answer.redacted,
             blobs: answer.blobs,
             reason: answer.reason,
+            archive: archive_that_holds_erased(&engine),
         },
     )
 }
@@ -93,8 +96,9 @@ pub(super) async fn retain(
     no_parameters(&uri)?;
     let RetentionRequest { before, reason } = body.value;
     let request = Retain { before, reason };
+    let asked = engine.clone();
     let answer = app
-        .detached(async move { Ok(engine.retain(&caller, request).await?) })
+        .detached(async move { Ok(asked.retain(&caller, request).await?) })
         .await?;
     json(
         Success::Done,
@@ -104,6 +108,7 @@ pub(super) async fn retain(
             sessions: answer.sessions,
             events: answer.events,
             left: answer.left,
+            archive: archive_that_holds_erased(&engine),
         },
     )
 }

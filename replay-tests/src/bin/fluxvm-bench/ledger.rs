@@ -25,6 +25,7 @@ use fluxvm_eventstore::LedgerOptions;
 use fluxvm_eventstore::NewEvent;
 use fluxvm_eventstore::StreamAppend;
 use fluxvm_eventstore::StreamName;
+use fluxvm_eventstore::nothing_required;
 use fluxvm_projections::World;
 use fluxvm_verify::VerifyOptions;
 use fluxvm_verify::verify_export;
@@ -181,6 +182,7 @@ fn verify(folder: &Path) -> Figure {
     let evidence = EvidenceOptions {
         scope: ExportScope::WholeLedger,
         content: Content::EventsOnly,
+        required: nothing_required,
     };
     let path = folder.join("export.fluxlog");
     let mut file = BufWriter::new(File::create(&path).expect("a file"));
