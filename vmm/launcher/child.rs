@@ -87,8 +87,14 @@ impl FirstProcess {
         let said = read_to_end(self.status.as_fd()).stage(CreateStage::Exec, what)?;
         let broken = || Failure::new(CreateStage::Exec, "the first process died", Errno::ECHILD);
         match last_word(&said).ok_or_else(broken)? {
-            Outcome::Started { no_sysfs } => {
+            Outcome::Started {
+                no_sysfs,
+                landlock_abi,
+                seccomp,
+            } => {
                 facts.no_sysfs = no_sysfs;
+                facts.landlock_abi = landlock_abi;
+                facts.seccomp = seccomp;
                 self.started = true;
                 Ok(())
             }
@@ -115,7 +121,11 @@ impl Drop for FirstProcess {
 /// What the first process says of itself, just before it starts the guest daemon or ends.
 #[derive(serde::Serialize, serde::Deserialize)]
 enum Outcome {
-    Started { no_sysfs: Option<String> },
+    Started {
+        no_sysfs: Option<String>,
+        landlock_abi: u32,
+        seccomp: bool,
+    },
     Failed(LaunchFailure),
 }
 
@@ -370,7 +380,11 @@ fn start(
     // They are closed with everything else above the ones that were placed.
     std::mem::forget((own, listener, null));
     sys::close_from(STATUS_FD.unsigned_abs() + 1).stage(STAGE, arrange)?;
-    say(&Outcome::Started { no_sysfs });
+    say(&Outcome::Started {
+        no_sysfs,
+        landlock_abi: sys::landlock_abi(),
+        seccomp: sys::filters_calls(),
+    });
     if request.trial {
         // SAFETY: ends this process at once; there is nothing to run.
         unsafe { libc::_exit(0) }

@@ -172,6 +172,31 @@ pub(crate) fn leave_keyring() -> Result<(), Errno> {
     .map(drop)
 }
 
+/// The version of the kernel's Landlock; 0 where there is none.
+pub(crate) fn landlock_abi() -> u32 {
+    const VERSION: libc::c_ulong = 1;
+    // SAFETY: with this flag the call reads nothing and returns a number.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0_usize,
+            VERSION,
+        )
+    };
+    u32::try_from(version).unwrap_or(0)
+}
+
+/// Whether the kernel takes call filters.
+pub(crate) fn filters_calls() -> bool {
+    const ACTION_AVAILABLE: libc::c_uint = 2;
+    let action: u32 = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: the call reads one number from a live place.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_seccomp, ACTION_AVAILABLE, 0, &raw const action) };
+    answer == 0
+}
+
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u32) -> Result<(), Errno> {
     // SAFETY: closing descriptors touches no memory; the caller uses none of them afterwards.

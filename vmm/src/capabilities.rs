@@ -25,6 +25,8 @@ pub struct Capabilities {
     pub confinement: bool,
     /// Only listed programs can be allowed to run.
     pub exec_allowlist: bool,
+    /// The version of the kernel's Landlock; 0 is none.
+    pub landlock_abi: u32,
     /// HTTP requests can be allowed by host, method and path.
     pub http_policy: bool,
     /// A memory limit is enforced.

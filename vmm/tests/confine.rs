@@ -116,7 +116,8 @@ async fn files_outside_the_lists_cannot_be_reached_by_any_detour() {
             "cat /tmp/link",
             "cat /tmp/../srv/secret/file",
             "cat /proc/self/root/srv/secret/file",
-            "cat /proc/1/root/srv/secret/file",
+            // No command looks into the guest daemon, with or without a policy.
+            "?cat /proc/1/root/srv/secret/file",
             "cd /srv/secret && cat file",
             "ls /srv",
             "echo x > /srv/secret/new",
@@ -131,7 +132,7 @@ async fn files_outside_the_lists_cannot_be_reached_by_any_detour() {
             "chroot / cat /srv/secret/file",
             "mount --bind /srv /mnt && cat /mnt/secret/file",
             "unshare -m sh -c 'mount --bind /srv /tmp && cat /tmp/secret/file'",
-            "nsenter -t 1 -m cat /srv/secret/file",
+            "?nsenter -t 1 -m cat /srv/secret/file",
             "python3 -c 'import os; print(os.open(\"/srv/secret/file\", os.O_RDONLY))'",
         ],
         &files(),
@@ -376,5 +377,39 @@ async fn what_cannot_be_enforced_is_not_run_unless_best_effort_says_so() {
     assert!(report.scope_signal, "what can be enforced is");
     let discovery = guest.discovery().await.unwrap().x.unwrap();
     assert!(discovery.landlock_abi >= 6 && discovery.seccomp);
+    sandbox.destroy().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_command_looks_into_the_guest_daemon_or_stops_it() {
+    if !root_or_skip() {
+        return;
+    }
+    let lab = Lab::new();
+    let sandbox = lab.create().await;
+    let guest = sandbox.guest();
+    let attach = |pid: &str| {
+        format!(
+            "python3 -c 'import ctypes, os; c=ctypes.CDLL(None); \
+             p={pid} or os.execlp(\"sleep\", \"sleep\", \"9\"); r=c.ptrace(16, p, None, None); \
+             p==1 or os.kill(p, 9); exit(0 if r==0 else 1)'"
+        )
+    };
+    for line in [
+        "cat /proc/1/environ",
+        "readlink /proc/1/fd/1",
+        "ls /proc/1/root/",
+        "head -c 1 /proc/1/mem",
+        "nsenter -t 1 -m true",
+        "kill -STOP 1; grep -q '^State:.*stopped' /proc/1/status",
+        &attach("1"),
+    ] {
+        let ran = common::sh(guest, line).await;
+        assert_ne!(ran.code, Some(0), "{line}: {ran:?}");
+    }
+    // Who lacks that one right still has all of an ordinary machine's otherwise.
+    assert_eq!(common::sh(guest, &attach("os.fork()")).await.code, Some(0));
+    let supervisor = "cat /proc/$PPID/environ";
+    assert_ne!(common::sh(guest, supervisor).await.code, Some(0));
     sandbox.destroy().await.unwrap();
 }

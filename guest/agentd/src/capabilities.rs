@@ -28,15 +28,26 @@ pub(crate) enum DropError {
     NotEmpty,
 }
 
-/// Has no command inherit these rights, root's included. This process keeps what it has. To be
-/// called while there is one thread: a set belongs to a thread.
+/// Has no command inherit the rights that reach past the guest, root's included.
 pub(crate) fn drop_inherited() -> Result<(), DropError> {
+    drop_each(&DROPPED)
+}
+
+/// Keeps commands from looking into this daemon: root may trace and read whoever has no right that
+/// root lacks, and from here on this daemon has one more than any command.
+pub(crate) fn guard_self() -> Result<(), DropError> {
+    drop_each(&[Capability::CAP_SYS_PTRACE])
+}
+
+/// Has no command inherit these rights. This process keeps what it has. To be called while there is
+/// one thread: a set belongs to a thread.
+fn drop_each(rights: &[Capability]) -> Result<(), DropError> {
     caps::clear(None, CapSet::Ambient)?;
     caps::clear(None, CapSet::Inheritable)?;
-    for capability in DROPPED {
+    for &capability in rights {
         caps::drop(None, CapSet::Bounding, capability)?;
     }
-    for capability in DROPPED {
+    for &capability in rights {
         if caps::has_cap(None, CapSet::Bounding, capability)? {
             return Err(DropError::Kept(capability));
         }

@@ -128,6 +128,9 @@ fn run(settings: Settings) -> Result<(), StartupError> {
     if settings.drop_capabilities {
         capabilities::drop_inherited()?;
     }
+    if settings.guard_self {
+        capabilities::guard_self()?;
+    }
     let system = |what| move |source| StartupError::System { what, source };
     // Orphans come here even where this is not PID 1, so that they can be reaped.
     nix::sys::prctl::set_child_subreaper(true)

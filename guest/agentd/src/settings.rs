@@ -51,6 +51,8 @@ pub(crate) struct Settings {
     pub(crate) default_user: DefaultUser,
     pub(crate) repair_identity: bool,
     pub(crate) drop_capabilities: bool,
+    /// Whether commands are kept from looking into this daemon, root's included.
+    pub(crate) guard_self: bool,
     pub(crate) hook_handler_timeout: Duration,
     pub(crate) kill_grace: Duration,
     /// What could not be read, for the log.
@@ -85,6 +87,7 @@ impl Default for Settings {
             default_user: DefaultUser::Daemon,
             repair_identity: true,
             drop_capabilities: false,
+            guard_self: false,
             hook_handler_timeout: limits::HOOK_HANDLER_TIMEOUT,
             kill_grace: limits::KILL_GRACE,
             warnings: Vec::new(),
@@ -101,7 +104,8 @@ impl Settings {
     /// Reads variables through `lookup`.
     fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self, SettingsError> {
         let mut settings = Self {
-            drop_capabilities: drop_capabilities(&lookup)?,
+            drop_capabilities: about_rights("AGENTD_DROP_EXEC_CAPABILITIES", &lookup)?,
+            guard_self: about_rights("AGENTD_GUARD_SELF", &lookup)?,
             ..Self::default()
         };
         let mut warnings = Vec::new();
@@ -193,8 +197,10 @@ impl Settings {
 
 /// Whether commands are to lose rights. What cannot be understood refuses the start: going on would
 /// mean running with more rights than the image asked for.
-fn drop_capabilities(lookup: &impl Fn(&str) -> Option<OsString>) -> Result<bool, SettingsError> {
-    let variable = "AGENTD_DROP_EXEC_CAPABILITIES";
+fn about_rights(
+    variable: &'static str,
+    lookup: &impl Fn(&str) -> Option<OsString>,
+) -> Result<bool, SettingsError> {
     match lookup(variable).as_ref().map(|text| text.to_str()) {
         None | Some(Some("false" | "0")) => Ok(false),
         Some(Some("true" | "1")) => Ok(true),
@@ -249,6 +255,8 @@ mod tests {
         }
         for (value, expected) in [("true", true), ("1", true), ("false", false), ("0", false)] {
             assert_eq!(drop(value).unwrap().drop_capabilities, expected);
+            let guard = read(&[("AGENTD_GUARD_SELF", value)]).unwrap();
+            assert_eq!(guard.guard_self, expected);
         }
     }
 

@@ -51,6 +51,9 @@ pub struct FileFacts {
     /// There is more in it than is listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// Where it lies, after all links, as the kernel says; percent-encoded as one segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real_path: Option<String>,
 }
 
 /// What a slice was cut from; in the header [`SLICE_HEADER`].
@@ -65,6 +68,9 @@ pub struct SliceFacts {
     /// The SHA-256 of the whole file, if it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
+    /// Where the file lies, after all links, as the kernel says; percent-encoded as one segment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub real_path: Option<String>,
 }
 
 /// The header that carries [`SliceFacts`] as JSON.

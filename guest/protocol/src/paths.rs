@@ -56,7 +56,7 @@ pub const ACK_WITHOUT_OUTCOME: &str = "x_outcome=none";
 /// The path of an exec's terminal, to resize it; an addition of this project.
 pub fn resize(id: &ExecId) -> String {
     let mut path = String::from("/v1/x/exec/");
-    push_encoded(&mut path, id.as_str());
+    push_encoded(&mut path, id.as_str().as_bytes());
     path.push_str("/resize");
     path
 }
@@ -100,7 +100,7 @@ impl ExecVerb {
 /// The path of a verb on an exec, with the id percent-encoded into one segment.
 pub fn exec(id: &ExecId, verb: ExecVerb) -> String {
     let mut path = String::from(EXEC_PREFIX);
-    push_encoded(&mut path, id.as_str());
+    push_encoded(&mut path, id.as_str().as_bytes());
     if verb != ExecVerb::Poll {
         path.push('/');
         path.push_str(verb.segment());
@@ -115,13 +115,13 @@ pub fn with_query<const N: usize>(path: &str, pairs: [(&str, &str); N]) -> Strin
         whole.push(if index == 0 { '?' } else { '&' });
         whole.push_str(name);
         whole.push('=');
-        push_encoded(&mut whole, value);
+        push_encoded(&mut whole, value.as_bytes());
     }
     whole
 }
 
-fn push_encoded(path: &mut String, text: &str) {
-    for byte in text.bytes() {
+fn push_encoded(path: &mut String, text: &[u8]) {
+    for &byte in text {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'~') {
             path.push(char::from(byte));
         } else {
@@ -129,6 +129,13 @@ fn push_encoded(path: &mut String, text: &str) {
             let _ = write!(path, "%{byte:02X}");
         }
     }
+}
+
+/// Percent-encodes a text, or a path that is none, as one segment.
+pub fn encode_segment(bytes: &[u8]) -> String {
+    let mut segment = String::new();
+    push_encoded(&mut segment, bytes);
+    segment
 }
 
 /// Undoes percent-encoding; `None` when an escape is broken or the result is not UTF-8.

@@ -41,6 +41,7 @@ pub(super) fn capabilities(users: Users, cgroups: &Cgroups) -> Capabilities {
         memory_checkpoint_reason: Some("no trial sandbox was made".to_owned()),
         confinement: false,
         exec_allowlist: false,
+        landlock_abi: 0,
         http_policy: false,
         memory_limit: cgroups.has(Controller::Memory),
         process_limit: cgroups.has(Controller::Pids),

@@ -327,6 +327,8 @@ fn shm_bytes(memory_mb: Option<u64>) -> u64 {
 fn agentd_env() -> Vec<(String, String)> {
     let own = [
         ("AGENTD_LISTEN_FD", LISTEN_FD.to_string()),
+        // Who could look into the guest daemon could answer in its place.
+        ("AGENTD_GUARD_SELF", "true".to_owned()),
         ("AGENTD_REPAIR_IDENTITY", "false".to_owned()),
         ("AGENTD_STREAM_BUFFER_BYTES", STREAM_BUFFER_BYTES.to_owned()),
     ];

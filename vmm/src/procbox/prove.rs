@@ -7,6 +7,10 @@ use crate::error::{CreateError, ProbeError, SnapshotError};
 use crate::layers::{Entry, LayerPath, LayerRef, Node, Published};
 use crate::spec::{SandboxId, SandboxSpec};
 
+/// The version of Landlock from which on the right to write a file is whole: before it, a file could be
+/// emptied without it.
+const LANDLOCK_ABI_MIN: u32 = 3;
+
 impl Engine {
     /// Makes a trial sandbox and writes down what it had to do without. A full disk is written down
     /// too: whoever has to delete something needs a daemon for it.
@@ -132,6 +136,18 @@ impl Engine {
         }
         if let Some(why) = &facts.no_sysfs {
             degraded.push(format!("/sys is empty inside ({why})"));
+        }
+        let confines = facts.landlock_abi >= LANDLOCK_ABI_MIN && facts.seccomp;
+        self.capabilities.landlock_abi = facts.landlock_abi;
+        self.capabilities.confinement = confines;
+        self.capabilities.exec_allowlist = confines;
+        if !confines {
+            degraded.push(format!(
+                "commands cannot be confined to files or programs: Landlock is at version {} (needed: \
+                 {LANDLOCK_ABI_MIN}), call filters {}",
+                facts.landlock_abi,
+                if facts.seccomp { "are there" } else { "are not there" },
+            ));
         }
         if !facts.missing_devices.is_empty() {
             degraded.push(format!(

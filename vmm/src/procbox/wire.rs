@@ -168,6 +168,10 @@ pub struct LaunchFacts {
     pub no_sysfs: Option<String>,
     /// Host device nodes that could not be had.
     pub missing_devices: Vec<String>,
+    /// The version of Landlock that the first process has; 0 is none.
+    pub landlock_abi: u32,
+    /// The first process may filter calls.
+    pub seccomp: bool,
 }
 
 /// What the launcher answers.

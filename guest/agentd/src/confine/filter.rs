@@ -124,6 +124,7 @@ struct Kind {
     namespaces: bool,
     unix: bool,
     udp: bool,
+    programs: bool,
 }
 
 impl Kind {
@@ -136,6 +137,7 @@ impl Kind {
             namespaces: policy.allow_namespaces,
             unix: policy.allow_unix,
             udp: policy.allow_udp,
+            programs: report.execute,
         }
     }
 
@@ -162,7 +164,7 @@ pub(super) fn program(
     report: &Enforcement,
 ) -> Result<Option<Rc<BpfProgram>>, String> {
     let kind = Kind::of(policy, report);
-    if !kind.administration && !kind.sockets {
+    if !kind.administration && !kind.sockets && !kind.programs {
         return Ok(None);
     }
     let known = |kept: &RefCell<VecDeque<(Kind, Rc<BpfProgram>)>>| {
@@ -189,6 +191,9 @@ fn translated(kind: Kind) -> Result<BpfProgram, seccompiler::BackendError> {
     }
     if kind.administration {
         rules.extend(administration(kind)?);
+    }
+    if kind.programs {
+        rules.insert(libc::SYS_memfd_create, vec![executable_memory()?]);
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, kind.action(), arch)?;
@@ -262,6 +267,13 @@ fn administration(kind: Kind) -> Result<Rules, seccompiler::BackendError> {
         rules.insert(libc::SYS_unshare, unshared);
     }
     Ok(rules)
+}
+
+/// Files in memory lie in no folder, so that rules about folders do not hold them back from being
+/// executed. Those that can never be are left.
+fn executable_memory() -> Result<SeccompRule, seccompiler::BackendError> {
+    let never = u64::from(libc::MFD_NOEXEC_SEAL);
+    rule([(1, MaskedEq(never), 0)])
 }
 
 fn sockets(kind: Kind) -> Result<Rules, seccompiler::BackendError> {

@@ -117,7 +117,8 @@ fn judge(policy: &ExecPolicy, kernel: Kernel, uid: u32) -> Result<Enforcement, R
     let report = Enforcement {
         landlock_abi: kernel.landlock_abi,
         filesystem: read || write,
-        execute: ask("execute", policy.execute.is_some(), files),
+        // Without the filter a program could be put into a file in memory.
+        execute: ask("execute", policy.execute.is_some(), files && kernel.seccomp),
         tcp_connect,
         tcp_bind,
         scope_abstract_unix: scoped,
@@ -172,7 +173,7 @@ mod tests {
             (5, true, 1, "scope_ipc"),
             (3, true, 1, "tcp_connect, scope_ipc"),
             (2, true, 1, "read, tcp_connect, scope_ipc, execute"),
-            (6, false, 1, "tcp_connect, seccomp"),
+            (6, false, 1, "tcp_connect, seccomp, execute"),
             (6, true, 0, "max_processes"),
         ] {
             let strict = judge(&everything, kernel(abi, seccomp), uid);

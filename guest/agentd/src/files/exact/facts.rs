@@ -31,6 +31,7 @@ pub(crate) fn facts(path: &str) -> Result<FileFacts, Denial> {
         entry,
         entries: None,
         truncated: false,
+        real_path: Some(reach::real_path(path, &found)?),
     };
     if facts.entry.kind == EntryKind::Dir {
         let (entries, truncated) = list(&found).map_err(|errno| Denial::of(path, errno))?;

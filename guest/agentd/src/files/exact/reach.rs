@@ -2,16 +2,19 @@
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;
+use std::os::fd::AsRawFd;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
 use agentd_protocol::FileFault;
+use agentd_protocol::paths::encode_segment;
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::fcntl::OFlag;
 use nix::fcntl::OpenHow;
 use nix::fcntl::ResolveFlag;
 use nix::fcntl::openat2;
+use nix::fcntl::readlink;
 
 use super::Denial;
 
@@ -62,6 +65,14 @@ pub(super) fn open_to_read(path: &str, flags: OFlag) -> Result<OwnedFd, Denial> 
         ),
         errno => Denial::of(path, errno),
     })
+}
+
+/// Where something that was opened lies, percent-encoded as one segment. What has no name any more
+/// has one that says so.
+pub(super) fn real_path(path: &str, opened: &impl AsRawFd) -> Result<String, Denial> {
+    let link = format!("/proc/self/fd/{}", opened.as_raw_fd());
+    let found = readlink(link.as_str()).map_err(|errno| Denial::of(path, errno))?;
+    Ok(encode_segment(found.as_bytes()))
 }
 
 /// Reaches a path without following a link. Folders that are not there are made by `missing`, if it

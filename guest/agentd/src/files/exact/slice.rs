@@ -49,6 +49,7 @@ pub(crate) fn slice(path: &str, cut: Cut) -> Result<(SliceFacts, Bytes), Denial>
             format!("{path} is {what}"),
         ));
     }
+    let real_path = reach::real_path(path, &file)?;
     let bytes = read_at(&file, cut).map_err(failed)?;
     let sha256 = match cut.checksum {
         true => Some(digest(&mut file).map_err(failed)?),
@@ -59,6 +60,7 @@ pub(crate) fn slice(path: &str, cut: Cut) -> Result<(SliceFacts, Bytes), Denial>
         mode: data.mode() & 0o7777,
         mtime: data.mtime(),
         sha256,
+        real_path: Some(real_path),
     };
     Ok((facts, bytes))
 }
