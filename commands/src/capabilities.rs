@@ -15,6 +15,7 @@ pub(crate) fn recorded(engine: &fluxvm_vmm::Capabilities) -> Capabilities {
         memory_checkpoint_reason: engine.memory_checkpoint_reason.clone(),
         confinement: engine.confinement,
         exec_allowlist: engine.exec_allowlist,
+        landlock_abi: engine.landlock_abi,
         http_policy: engine.http_policy,
         memory_limit: engine.memory_limit,
         process_limit: engine.process_limit,

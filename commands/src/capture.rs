@@ -9,13 +9,16 @@ use agentd_client::ClientError;
 use agentd_client::ExecEvent;
 use agentd_client::ExecStream;
 use agentd_protocol::ExecId;
+use agentd_protocol::ExecPolicy;
 use agentd_protocol::KillScope;
 use agentd_protocol::OutputStream;
 use agentd_protocol::StartExtension;
 use agentd_protocol::StartRequest;
+use fluxvm_projections::EnforcementRecord;
 use fluxvm_vmm::Sandbox;
 use uuid::Uuid;
 
+use crate::confinement;
 use crate::error::CommandError;
 use crate::guest;
 use crate::limits::CAPTURE_STDERR_BYTES_MAX;
@@ -32,6 +35,8 @@ pub(crate) struct Fixed {
     pub(crate) env: Vec<(&'static str, String)>,
     /// How much of what it prints is kept, in bytes.
     pub(crate) stdout_bytes_max: usize,
+    /// What the session's policy takes from it.
+    pub(crate) confine: Option<Box<ExecPolicy>>,
 }
 
 /// How it ended.
@@ -42,6 +47,8 @@ pub(crate) struct Captured {
     /// There was more than is kept.
     pub(crate) truncated: bool,
     pub(crate) stderr: String,
+    /// What the guest's kernel held it to.
+    pub(crate) enforcement: Option<EnforcementRecord>,
 }
 
 /// Runs one. `None` when the guest could not start it: the program is not there.
@@ -57,6 +64,7 @@ pub(crate) async fn capture(
         kill_grace_ms: Some(0),
         output_linger_ms: Some(0),
         scope: Some(KillScope::Tree),
+        confine: fixed.confine,
         ..StartExtension::default()
     });
     for (name, value) in fixed.env {
@@ -76,6 +84,12 @@ pub(crate) async fn capture(
         Err(ClientError::Refused {
             slug: Some(slug), ..
         }) if &*slug == "spawn_failed" => return Ok(None),
+        Err(error) if confinement::is_refusal(&error) => {
+            return Err(CommandError::ExecFailed {
+                code: confinement::CODE_REFUSED.to_owned(),
+                reason: error.to_string(),
+            });
+        }
         captured => captured.map_err(guest::refused)?,
     };
     // Nobody waits for the guest to forget it.
@@ -104,6 +118,8 @@ async fn read(mut stream: ExecStream, stdout_bytes_max: usize) -> Result<Capture
             ExecEvent::Gap { .. } => captured.truncated = true,
             ExecEvent::Exit(exit) => {
                 captured.exit_code = exit.exit_code.unwrap_or(-1);
+                let report = exit.x.and_then(|extension| extension.enforcement);
+                captured.enforcement = report.map(|report| confinement::record(*report));
                 captured.stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
                 return Ok(captured);
             }

@@ -55,6 +55,7 @@ impl<'a> Lab<'a> {
                     sandbox_id,
                     runtime: &session.runtime,
                     workspace: &session.workspace,
+                    budget: session.budget.as_ref(),
                     hostname,
                 })?;
                 inner.backend.create(spec).await?

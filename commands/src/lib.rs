@@ -25,6 +25,7 @@ mod capture;
 mod changes;
 mod checkpoint;
 mod clock;
+mod confinement;
 mod crash;
 mod create;
 mod delete;

@@ -57,6 +57,13 @@ pub const CPUS_MAX: u32 = 512;
 /// Processes that one sandbox may hold: enough for builds, not for a fork bomb.
 pub const PROCESSES_MAX: u32 = 4_096;
 
+/// Tasks of the guest's own in a sandbox, which a limit of a session's processes does not count: the guest
+/// daemon with its threads, and one supervisor for each of a few commands at once.
+pub const GUEST_PROCESSES: u64 = 32;
+
+/// The smallest limit of a session's memory, in bytes: below it the guest daemon itself would not run.
+pub const BUDGET_MEMORY_BYTES_MIN: u64 = MEMORY_MB_MIN * 1024 * 1024;
+
 /// The longest tag of a checkpoint, in bytes: it is printed in tables and typed by people.
 pub const TAG_BYTES_MAX: usize = 64;
 

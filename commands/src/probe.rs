@@ -7,6 +7,8 @@ use fluxvm_projections::SessionId;
 use crate::caller::Caller;
 use crate::capture;
 use crate::capture::Fixed;
+use crate::confinement;
+use crate::confinement::Runs;
 use crate::engine::Engine;
 use crate::error::CommandError;
 use crate::guest;
@@ -62,6 +64,7 @@ impl Engine {
             words: words.into_iter().map(str::to_owned).collect(),
             env: Vec::new(),
             stdout_bytes_max: PRINTED_BYTES_MAX,
+            confine: confinement::of_session(&seat.session, Runs::Helper),
         };
         let captured = capture::capture(seat.sandbox.as_ref(), fixed).await?;
         // Where there is no shell there is nothing that one could find.

@@ -55,6 +55,7 @@ pub(crate) async fn revive(
         sandbox_id: who.sandbox_id,
         runtime: &session.runtime,
         workspace: &session.workspace,
+        budget: session.budget.as_ref(),
         hostname: who.hostname,
     })?;
     let snapshot = snapshots::of_record(snapshot)?;

@@ -300,6 +300,7 @@ mod tests {
             sandbox_id: SandboxId(Uuid::nil()),
             backend: "procbox".into(),
             capabilities: session().capabilities,
+            enforcement: None,
             workspace_note: None,
             duration_ms: 1,
             forked: forked.map(Box::new),

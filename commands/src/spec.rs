@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fluxvm_projections::BudgetRecord;
 use fluxvm_projections::RuntimeRecord;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::WorkspaceRecord;
@@ -10,14 +11,15 @@ use fluxvm_vmm::ImageName;
 use fluxvm_vmm::ImageRef;
 use fluxvm_vmm::SandboxSpec;
 
+use crate::confinement;
 use crate::error::CommandError;
-use crate::limits::PROCESSES_MAX;
 
 /// A machine that is to be made.
 pub(crate) struct Machine<'a> {
     pub(crate) sandbox_id: SandboxId,
     pub(crate) runtime: &'a RuntimeRecord,
     pub(crate) workspace: &'a WorkspaceRecord,
+    pub(crate) budget: Option<&'a BudgetRecord>,
     pub(crate) hostname: String,
 }
 
@@ -29,13 +31,14 @@ pub(crate) fn sandbox(machine: Machine<'_>) -> Result<SandboxSpec, CommandError>
         .path
         .parse::<GuestPath>()
         .map_err(|error| invalid("workspace.path", &error.to_string()))?;
+    let (processes, memory_mb) = confinement::machine_limits(machine.runtime, machine.budget);
     Ok(SandboxSpec {
         id: fluxvm_vmm::SandboxId::new(machine.sandbox_id.0),
         image,
         workspace,
         cpus: machine.runtime.cpus,
-        memory_mb: machine.runtime.memory_mb,
-        processes_max: Some(PROCESSES_MAX),
+        memory_mb,
+        processes_max: Some(processes),
         env: BTreeMap::new(),
         hostname: machine.hostname,
     })

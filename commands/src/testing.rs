@@ -70,6 +70,7 @@ pub(crate) fn session() -> Session {
             memory_checkpoint_reason: Some("no criu here".into()),
             ..Capabilities::default()
         },
+        enforcement: None,
         budget: None,
         usage: Usage::default(),
         in_flight: Vec::new(),

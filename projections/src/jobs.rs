@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::envelope::Envelope;
 use crate::event::Event;
+use crate::event::exec::EnforcementRecord;
 use crate::event::exec::OutputRecord;
 use crate::event::jobs::JobEnd;
 use crate::event::jobs::JobExited;
@@ -73,6 +74,9 @@ pub struct Job {
     pub stderr: Option<OutputRecord>,
     /// Why it has no exit code: a stable code and a sentence.
     pub failure: Option<(String, String)>,
+    /// What the kernel held it to, once it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<EnforcementRecord>>,
 }
 
 /// Where a job is in its life.
@@ -246,6 +250,7 @@ impl Job {
             stdout: None,
             stderr: None,
             failure: None,
+            enforcement: None,
         }
     }
 
@@ -256,6 +261,7 @@ impl Job {
         self.stdout = Some(exited.stdout.clone());
         self.stderr = Some(exited.stderr.clone());
         self.stdin_cut = exited.stdin_cut;
+        self.enforcement.clone_from(&exited.enforcement);
         self.end(
             self.told_end(exited.ended_unix_ms)
                 .map_or(at, |told| told.min(at)),
@@ -343,6 +349,7 @@ mod tests {
             gap_bytes: 0,
             survivors: None,
             readopted: false,
+            enforcement: None,
         };
         envelope(seq, "job.exit", Some(of), Event::JobExited(exited))
     }

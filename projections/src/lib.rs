@@ -54,6 +54,7 @@ pub use event::evaluate::CandidateResult;
 pub use event::evaluate::EvaluateFailed;
 pub use event::evaluate::EvaluateStarted;
 pub use event::evaluate::Evaluated;
+pub use event::exec::EnforcementRecord;
 pub use event::exec::ExecCompleted;
 pub use event::exec::ExecFailed;
 pub use event::exec::ExecRefused;

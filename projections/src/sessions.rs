@@ -13,6 +13,7 @@ use crate::envelope::Envelope;
 use crate::event::Event;
 use crate::event::budget::BudgetRecord;
 use crate::event::budget::UsageReported;
+use crate::event::exec::EnforcementRecord;
 use crate::event::exec::ExecStarted;
 use crate::event::exec::is_zero;
 use crate::event::fork::Origin;
@@ -84,6 +85,10 @@ pub struct Session {
     pub record: Recording,
     /// What its sandbox can do.
     pub capabilities: Capabilities,
+    /// What the kernel held a trial command to, if its policy confines commands. Left out where it does not,
+    /// so that older states keep their digests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<EnforcementRecord>>,
     /// What it may use. Left out where there is no limit, so that older states keep their digests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<BudgetRecord>,
@@ -207,6 +212,7 @@ impl Session {
             policy: asked.policy.clone(),
             record: asked.record,
             capabilities: Capabilities::default(),
+            enforcement: None,
             budget: asked.budget.clone(),
             usage: Usage::default(),
             in_flight: Vec::new(),
@@ -248,6 +254,7 @@ impl Session {
             budget: None,
             record: Recording::default(),
             capabilities: Capabilities::default(),
+            enforcement: None,
             usage: erased.usage,
             in_flight: Vec::new(),
             cleaned_up: true,
@@ -327,6 +334,7 @@ impl Session {
             Event::SessionCreated(created) => {
                 self.close(envelope);
                 self.capabilities = created.capabilities.clone();
+                self.enforcement.clone_from(&created.enforcement);
                 self.workspace_note.clone_from(&created.workspace_note);
                 if let Some(forked) = &created.forked {
                     self.hostname.clone_from(&forked.origin.hostname);

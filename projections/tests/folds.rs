@@ -154,6 +154,7 @@ fn created() -> Event {
         sandbox_id: SANDBOX,
         backend: "procbox".into(),
         capabilities: Capabilities::default(),
+        enforcement: None,
         workspace_note: None,
         duration_ms: 7,
         forked: None,
@@ -186,6 +187,7 @@ fn completed(op: u64) -> Event {
         gap_bytes: 0,
         survivors: None,
         readopted: false,
+        enforcement: None,
     })
 }
 

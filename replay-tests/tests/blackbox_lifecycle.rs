@@ -347,7 +347,7 @@ fn c49_a_limit_that_is_not_enforced_is_not_accepted() {
             "budget.max_workspace_bytes",
         ),
         (
-            r#"{"agent":"a","workspace":{"mode":"readonly"}}"#,
+            r#"{"agent":"a","workspace":{"mode":"overlay"}}"#,
             "workspace.mode",
         ),
     ] {

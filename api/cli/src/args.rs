@@ -100,7 +100,7 @@ pub(crate) enum Command {
 pub(crate) enum Agent {
     /// Start a session
     #[command(visible_alias = "create")]
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// List the sessions, oldest first
     Ls,
     /// Show one session
@@ -248,6 +248,15 @@ pub(crate) struct RunArgs {
     /// The kernel holds the session to the programs that the patterns name
     #[arg(long)]
     pub(crate) cmd_enforce: bool,
+    /// The kernel holds commands to the system's files, the scratch folder and the workspace
+    #[arg(long)]
+    pub(crate) confine: bool,
+    /// A path that they may read too; implies --confine (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) fs_read: Vec<String>,
+    /// A path that they may read and write too; implies --confine (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) fs_write: Vec<String>,
     /// Commands that the session may run
     #[arg(long, value_name = "N")]
     pub(crate) max_execs: Option<u64>,

@@ -14,6 +14,8 @@ use fluxvm_api_types::ExecAnswer;
 use fluxvm_api_types::Survivor;
 use fluxvm_api_types::Survivors;
 
+use crate::session_view;
+
 /// Bytes of output that become one chunk of the body. A multiple of three, so that base64 has no padding
 /// in its middle.
 const PIECE_BYTES: usize = 48 * 1024;
@@ -53,6 +55,7 @@ impl ExecBody {
                 output_truncated: outcome.output_truncated(),
                 stdout_dropped_bytes: stdout_dropped,
                 stderr_dropped_bytes: stderr_dropped,
+                enforcement: outcome.enforcement.as_deref().map(session_view::enforced),
                 survivors: outcome.survivors.map(|survivors| Survivors {
                     total: survivors.total,
                     listed: survivors
@@ -211,6 +214,7 @@ mod tests {
             stdout_dropped_bytes: 0,
             stderr_dropped_bytes: 0,
             survivors: None,
+            enforcement: None,
         };
         let copy = Bytes::copy_from_slice;
         ExecBody {

@@ -11,6 +11,8 @@ use fluxvm_api_types::JobView;
 use fluxvm_commands::JobNow;
 use fluxvm_projections::Job;
 
+use crate::session_view;
+
 /// What runs jobs.
 const ENGINE: &str = "supervisor";
 
@@ -36,6 +38,7 @@ pub(crate) fn view(job: &Job) -> JobView {
             .failure
             .clone()
             .map(|(code, message)| JobFailureView { code, message }),
+        enforcement: job.enforcement.as_deref().map(session_view::enforced),
     }
 }
 
@@ -55,6 +58,7 @@ pub(crate) fn exit(now: &JobNow) -> JobExitView {
         dropped_bytes,
         stdout_dropped_bytes: now.stdout_dropped_bytes,
         stderr_dropped_bytes: now.stderr_dropped_bytes,
+        enforcement: now.job.enforcement.as_deref().map(session_view::enforced),
     }
 }
 

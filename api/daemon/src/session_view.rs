@@ -4,6 +4,7 @@ use bytes::Bytes;
 use fluxvm_api_types::AskView;
 use fluxvm_api_types::BudgetView;
 use fluxvm_api_types::CapabilitiesView;
+use fluxvm_api_types::EnforcementView;
 use fluxvm_api_types::FilesystemView;
 use fluxvm_api_types::InterruptedView;
 use fluxvm_api_types::OperationView;
@@ -16,9 +17,9 @@ use fluxvm_api_types::WorkspaceView;
 use fluxvm_commands::status_name;
 use fluxvm_projections::BudgetRecord;
 use fluxvm_projections::Capabilities;
+use fluxvm_projections::EnforcementRecord;
 use fluxvm_projections::OnExhaust;
 use fluxvm_projections::Operation;
-use fluxvm_projections::PolicyRecord;
 use fluxvm_projections::ProcessRecord;
 use fluxvm_projections::Recording;
 use fluxvm_projections::Session;
@@ -68,7 +69,7 @@ pub(crate) fn view(session: &Session) -> SessionView {
             host_gpu: false,
             volumes: Vec::new(),
         },
-        policy: policy(&session.policy),
+        policy: policy(session),
         capabilities: capabilities(&session.capabilities),
         checkpoints: session
             .checkpoints
@@ -114,6 +115,8 @@ fn budget(budget: &BudgetRecord) -> BudgetView {
         max_input_tokens: budget.max_input_tokens,
         max_output_tokens: budget.max_output_tokens,
         max_cost_usd: budget.max_cost_microusd.map(dollars),
+        max_processes: budget.max_processes,
+        max_memory: budget.max_memory,
         on_exhaust: match budget.on_exhaust {
             OnExhaust::Stop => "stop",
             OnExhaust::RefuseNext => "refuse-next",
@@ -131,7 +134,8 @@ fn dollars(microusd: u64) -> f64 {
 }
 
 /// What was compiled, and nothing else.
-fn policy(policy: &PolicyRecord) -> PolicyView {
+fn policy(session: &Session) -> PolicyView {
+    let policy = &session.policy;
     PolicyView {
         preset: policy.preset.clone(),
         offline: policy.offline,
@@ -144,6 +148,28 @@ fn policy(policy: &PolicyRecord) -> PolicyView {
             write: rules.write.clone(),
             enforcement: enforcement(!rules.best_effort),
         }),
+        enforced: session.enforcement.as_deref().map(enforced),
+    }
+}
+
+/// What a command was held to.
+pub(crate) fn enforced(report: &EnforcementRecord) -> EnforcementView {
+    EnforcementView {
+        landlock_abi: report.landlock_abi,
+        filesystem: report.filesystem,
+        execute: report.execute,
+        tcp_connect: report.tcp_connect,
+        tcp_bind: report.tcp_bind,
+        scope_abstract_unix: report.scope_abstract_unix,
+        scope_signal: report.scope_signal,
+        seccomp: report.seccomp,
+        seccomp_sockets: report.seccomp_sockets,
+        limits: report.limits,
+        uid_dropped: report.uid_dropped,
+        namespaces: report.namespaces,
+        network_isolated: report.network_isolated,
+        not_enforced: report.not_enforced.clone(),
+        absent: report.absent.clone(),
     }
 }
 
@@ -180,6 +206,7 @@ pub(crate) fn capabilities(recorded: &Capabilities) -> CapabilitiesView {
         memory_checkpoint_reason: recorded.memory_checkpoint_reason.clone(),
         confinement: recorded.confinement,
         exec_allowlist: recorded.exec_allowlist,
+        landlock_abi: recorded.landlock_abi,
         http_policy: recorded.http_policy,
         memory_limit: recorded.memory_limit,
         process_limit: recorded.process_limit,

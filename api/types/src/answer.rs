@@ -59,6 +59,49 @@ pub struct ExecAnswer {
     /// Processes that it left running.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub survivors: Option<Survivors>,
+    /// What the kernel held it to, where the session's policy confines commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<EnforcementView>,
+}
+
+/// What the guest's kernel held a command to. A restriction that was not asked for is `false`.
+#[derive(Clone, Debug, Default, Serialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a table of independent facts, not a state"
+)]
+pub struct EnforcementView {
+    /// The version of the kernel's Landlock; 0 is none.
+    pub landlock_abi: u32,
+    /// Which files may be read and written.
+    pub filesystem: bool,
+    /// Which programs may be executed.
+    pub execute: bool,
+    /// Ports that may be connected to.
+    pub tcp_connect: bool,
+    /// Ports that may be bound.
+    pub tcp_bind: bool,
+    /// Abstract sockets of processes outside are out of reach.
+    pub scope_abstract_unix: bool,
+    /// Signals to processes outside are not delivered.
+    pub scope_signal: bool,
+    /// Calls that administer a machine are filtered.
+    pub seccomp: bool,
+    /// Kinds of sockets are filtered.
+    pub seccomp_sockets: bool,
+    /// Each command has limits of its own.
+    pub limits: bool,
+    /// It ran as another user than the guest daemon.
+    pub uid_dropped: bool,
+    /// It had namespaces of its own.
+    pub namespaces: bool,
+    /// It had a network of its own, apart from its sandbox's.
+    pub network_isolated: bool,
+    /// What was asked for and was not enforced, as the caller agreed.
+    pub not_enforced: Vec<String>,
+    /// Paths and programs of the policy that are not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
 }
 
 /// Processes that a command left running.

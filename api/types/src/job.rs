@@ -3,6 +3,8 @@
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::answer::EnforcementView;
+
 /// A job, as it is listed and as its start answers it.
 #[derive(Clone, Debug, Serialize)]
 pub struct JobView {
@@ -39,6 +41,9 @@ pub struct JobView {
     /// Why it has no exit code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<JobFailureView>,
+    /// What the kernel held it to, once it ended, where the session's policy confines commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<EnforcementView>,
 }
 
 /// Why a job has no exit code.
@@ -98,6 +103,9 @@ pub struct JobExitView {
     pub stdout_dropped_bytes: u64,
     /// How many bytes of standard error were.
     pub stderr_dropped_bytes: u64,
+    /// What the kernel held it to, where the session's policy confines commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<EnforcementView>,
 }
 
 /// What a write to a job's standard input came to.

@@ -29,6 +29,7 @@ mod time_travel;
 
 pub use answer::ArchiveView;
 pub use answer::ContentLookView;
+pub use answer::EnforcementView;
 pub use answer::ErrorBody;
 pub use answer::ExecAnswer;
 pub use answer::HoldView;

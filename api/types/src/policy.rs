@@ -246,6 +246,12 @@ pub struct Budget {
     /// What models cost, as it is reported, in US dollars.
     #[serde(default)]
     pub max_cost_usd: Option<Dollars>,
+    /// Processes and threads at once.
+    #[serde(default)]
+    pub max_processes: Option<u64>,
+    /// Bytes of memory.
+    #[serde(default)]
+    pub max_memory: Option<u64>,
     /// What happens to what runs when the time runs out.
     #[serde(default)]
     pub on_exhaust: Option<Exhaust>,

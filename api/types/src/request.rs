@@ -282,7 +282,8 @@ mod tests {
             "enforcement":"best-effort"},"filesystem":{"read":["/opt/**"],"write":[],
             "enforcement":"strict"}},"budget":{"max_execs":1,"max_exec_seconds":1,"max_jobs":1,
             "max_concurrent_jobs":1,"max_children":1,"max_compute_seconds":1,"max_output_bytes":1,
-            "max_workspace_bytes":1,"max_input_tokens":1,"max_output_tokens":1,"max_cost_usd":0.5,
+            "max_workspace_bytes":1,"max_input_tokens":1,"max_output_tokens":1,"max_cost_usd":0.5,"max_processes":1,
+            "max_memory":1,
             "on_exhaust":"refuse-next"},"ttl_seconds":60,"record":"digest"}"#;
         let request = parse::<CreateSessionRequest>(full.as_bytes()).expect("all known");
         assert_eq!(request.budget.expect("budget").max_execs, Some(1));
@@ -352,7 +353,7 @@ mod tests {
                 {"agent":"a","policy":{"process":{"ask":[5]}}}
                     invalid_field policy.process.ask[0]: policy.process.ask[0]: invalid type: integer `5`, expected a pattern, or an object with match and approvers
                 {"agent":"a","budget":{"max_tokens":5}}
-                    unknown_field budget.max_tokens: budget.max_tokens: unknown field; known here: `max_execs`, `max_exec_seconds`, `max_jobs`, `max_concurrent_jobs`, `max_children`, `max_compute_seconds`, `max_output_bytes`, `max_workspace_bytes`, `max_input_tokens`, `max_output_tokens`, `max_cost_usd`, `on_exhaust`
+                    unknown_field budget.max_tokens: budget.max_tokens: unknown field; known here: `max_execs`, `max_exec_seconds`, `max_jobs`, `max_concurrent_jobs`, `max_children`, `max_compute_seconds`, `max_output_bytes`, `max_workspace_bytes`, `max_input_tokens`, `max_output_tokens`, `max_cost_usd`, `max_processes`, `max_memory`, `on_exhaust`
                 {"agent":"a","budget":{"max_execs":"5"}}
                     invalid_field budget.max_execs: budget.max_execs: invalid type: string "5", expected u64
                 {"agent":"a","record":"none"}

@@ -5,6 +5,7 @@ use chrono::Utc;
 use serde::Serialize;
 use uuid::Uuid;
 
+use crate::answer::EnforcementView;
 use crate::time;
 use crate::time_travel::CheckpointView;
 use crate::time_travel::OriginView;
@@ -114,6 +115,9 @@ pub struct PolicyView {
     pub process: Option<ProcessView>,
     /// Rules on files.
     pub exec: Option<FilesystemView>,
+    /// What the kernel held a trial command to, where the policy confines commands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforced: Option<EnforcementView>,
 }
 
 /// `policy.process` of a session.
@@ -180,6 +184,8 @@ pub struct CapabilitiesView {
     pub confinement: bool,
     /// A list of programs is enforced by the kernel.
     pub exec_allowlist: bool,
+    /// The version of the kernel's Landlock; 0 is none.
+    pub landlock_abi: u32,
     /// Rules on methods and paths are enforced.
     pub http_policy: bool,
     /// A memory limit is enforced.
@@ -229,6 +235,12 @@ pub struct BudgetView {
     /// What models cost, in US dollars.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<f64>,
+    /// Processes and threads at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_processes: Option<u64>,
+    /// Bytes of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<u64>,
     /// `stop` or `refuse-next`.
     pub on_exhaust: &'static str,
 }

@@ -4,14 +4,18 @@ use chrono::DateTime;
 use chrono::TimeDelta;
 use chrono::Utc;
 use fluxvm_projections::BudgetRecord;
+use fluxvm_projections::Capabilities;
 use fluxvm_projections::RuntimeRecord;
 use fluxvm_projections::SandboxId;
 use fluxvm_projections::SessionCreateStarted;
 use fluxvm_projections::WorkspaceMode;
 use fluxvm_projections::WorkspaceRecord;
 
+use crate::confinement;
+use crate::confinement::Terms;
 use crate::error::CommandError;
 use crate::limits::AGENT_LABEL_BYTES_MAX;
+use crate::limits::BUDGET_MEMORY_BYTES_MIN;
 use crate::limits::CPUS_MAX;
 use crate::limits::GUEST_NAME_BYTES_MAX;
 use crate::limits::GUEST_PATH_BYTES_MAX;
@@ -57,6 +61,15 @@ pub(super) fn decide(
     let workspace = compile_workspace(request.workspace, context.can.confinement || agreed)?;
     let runtime = compile_runtime(request.runtime, &context)?;
     let policy = policy::compile(request.policy, context.can)?;
+    let written = policy.exec.as_ref().map_or(&[][..], |files| &files.write);
+    confinement::check_workspace(&workspace, written)?;
+    let terms = Terms {
+        workspace: &workspace,
+        policy: &policy,
+        budget: None,
+        capabilities: &Capabilities::default(),
+    };
+    confinement::check_programs(&terms)?;
     let expires_at = expires_at(request.ttl_seconds, context.now)?;
     Ok(SessionCreateStarted {
         agent: request.agent,
@@ -80,6 +93,19 @@ fn budget(asked: Option<BudgetRecord>) -> Result<Option<BudgetRecord>, CommandEr
     if asked.max_workspace_bytes.is_some() {
         let message = "the size of a workspace is not measured by this version";
         return Err(unenforceable("budget.max_workspace_bytes", message));
+    }
+    if asked.max_processes == Some(0) {
+        return Err(invalid("budget.max_processes", "must be at least 1"));
+    }
+    if asked
+        .max_memory
+        .is_some_and(|bytes| bytes < BUDGET_MEMORY_BYTES_MIN)
+    {
+        let message = format!("must be at least {BUDGET_MEMORY_BYTES_MIN} bytes");
+        return Err(CommandError::Invalid {
+            field: "budget.max_memory",
+            message,
+        });
     }
     Ok(Some(asked))
 }

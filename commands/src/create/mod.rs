@@ -20,6 +20,9 @@ use uuid::Uuid;
 use crate::book::Entry;
 use crate::caller::Caller;
 use crate::capabilities;
+use crate::confinement;
+use crate::confinement::Reach;
+use crate::confinement::Terms;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
@@ -56,6 +59,7 @@ pub(crate) async fn create(
         sandbox_id: asked.sandbox_id,
         runtime: &asked.runtime,
         workspace: &asked.workspace,
+        budget: asked.budget.as_ref(),
         hostname: asked.sandbox_id.machine_name(),
     })?;
     let id = SessionId(Uuid::new_v4());
@@ -75,6 +79,21 @@ pub(crate) async fn create(
         Ok(sandbox) => sandbox,
         Err(error) => return Err(fail(inner, caller, op, error.into()).await),
     };
+    let mut capabilities = capabilities::recorded(&engine);
+    let terms = Terms::asked(&asked, &capabilities);
+    let confines_files = Reach::of(&terms).is_some();
+    let enforcement = match confinement::trial(&terms, sandbox.as_ref()).await {
+        Ok(report) => report,
+        Err(error) => {
+            remove_quietly(sandbox.as_ref()).await;
+            return Err(fail(inner, caller, op, error).await);
+        }
+    };
+    if let Some(report) = enforcement.as_ref().filter(|_| confines_files) {
+        capabilities.landlock_abi = report.landlock_abi;
+        capabilities.confinement &= report.filesystem;
+        capabilities.exec_allowlist &= report.filesystem;
+    }
     let workspace_note = decide::workspace_note(&asked);
     if let (true, Some(note)) = (require_ready, &workspace_note) {
         let error = CommandError::WorkspaceNotReady(note.clone());
@@ -86,7 +105,8 @@ pub(crate) async fn create(
         agent: asked.agent,
         sandbox_id: asked.sandbox_id,
         backend: asked.backend,
-        capabilities: capabilities::recorded(&engine),
+        capabilities,
+        enforcement: enforcement.map(Box::new),
         workspace_note,
         duration_ms: u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX),
         forked: None,

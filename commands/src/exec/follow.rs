@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::Running;
 use super::collect::Collector;
+use crate::confinement;
 use crate::engine::Inner;
 use crate::limits::EXEC_ANSWER_SLACK;
 use crate::limits::EXEC_KILL_GRACE;
@@ -59,6 +60,8 @@ pub(super) enum Failure {
     SandboxGone,
     #[error("it could not be started: {0}")]
     SpawnFailed(String),
+    #[error("it was not started, because its session's policy cannot be enforced on it: {0}")]
+    Unconfined(String),
     #[error("the guest does not know it: it never started")]
     NeverStarted,
     #[error("the guest did not say how it ended: {0}")]
@@ -72,6 +75,7 @@ impl Failure {
         match self {
             Self::SandboxGone => "sandbox_gone",
             Self::SpawnFailed(_) => "spawn_failed",
+            Self::Unconfined(_) => confinement::CODE_REFUSED,
             Self::NeverStarted => "interrupted",
             Self::Unreachable(_) => "guest_unreachable",
             Self::Overdue(_) => "guest_overdue",
@@ -163,6 +167,9 @@ impl Follower<'_> {
             };
             match broken {
                 ClientError::Refused { status: 404, .. } => return Err(Failure::NeverStarted),
+                ref error if confinement::is_refusal(error) => {
+                    return Err(Failure::Unconfined(error.to_string()));
+                }
                 ClientError::Refused { detail, .. } => return Err(Failure::SpawnFailed(detail)),
                 error if attempt == CONNECTIONS_MAX => return Err(Failure::Unreachable(error)),
                 error => tracing::debug!(exec_id = %self.exec_id, %error, "connecting again"),

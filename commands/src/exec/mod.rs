@@ -39,6 +39,7 @@ pub(crate) use decide::check_timeout;
 pub(crate) use follow::Attach;
 pub(crate) use follow::end_overdue;
 pub(crate) use follow::release;
+pub(crate) use outcome::enforcement;
 pub(crate) use outcome::exit_code;
 pub(crate) use outcome::keeps;
 pub(crate) use outcome::survivors;
@@ -46,6 +47,8 @@ pub(crate) use outcome::survivors;
 use crate::answer::ExecAnswer;
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::confinement;
+use crate::confinement::Runs;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
@@ -315,6 +318,7 @@ fn start_request(session: &Session, started: &ExecStarted) -> Result<StartReques
         kill_grace_ms: u64::try_from(EXEC_KILL_GRACE.as_millis()).ok(),
         output_linger_ms: u64::try_from(EXEC_OUTPUT_LINGER.as_millis()).ok(),
         scope: Some(KillScope::Tree),
+        confine: confinement::of_session(session, Runs::Theirs),
         ..StartExtension::default()
     });
     Ok(request)

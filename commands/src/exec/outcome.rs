@@ -7,6 +7,7 @@ use agentd_protocol::ExitExtension;
 use bytes::Bytes;
 use fluxvm_eventstore::AppendError;
 use fluxvm_eventstore::RecordedEvent;
+use fluxvm_projections::EnforcementRecord;
 use fluxvm_projections::Event;
 use fluxvm_projections::ExecCompleted;
 use fluxvm_projections::Recording;
@@ -20,6 +21,7 @@ use super::follow::Ended;
 use crate::answer::ExecAnswer;
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::confinement;
 use crate::engine::Inner;
 use crate::error::CommandError;
 
@@ -46,7 +48,8 @@ pub(super) async fn record(
     for (record, bytes) in [(&stdout_record, &stdout), (&stderr_record, &stderr)] {
         attachments.extend(record.blob.as_ref().map(|_| bytes.clone()));
     }
-    let extension = ended.exit.x.clone().unwrap_or_default();
+    let mut extension = ended.exit.x.clone().unwrap_or_default();
+    let enforcement = enforcement(&mut extension);
     let mut outcome = ExecCompleted {
         op: running.op,
         exec_id: running.started.exec_id,
@@ -67,6 +70,7 @@ pub(super) async fn record(
         gap_bytes: ended.gap_bytes,
         survivors: survivors(extension),
         readopted: running.readopted,
+        enforcement,
     };
     let recorded = match conclude(inner, caller, running, &outcome, attachments).await {
         Err(CommandError::Ledger(AppendError::Blob { reason })) => {
@@ -106,6 +110,12 @@ pub(crate) fn exit_code(exit: &ExitEvent) -> i32 {
         // The guest lost the process: it says neither. No program can return this.
         (false, None, None) => -1,
     }
+}
+
+/// What the command was held to, as it is recorded.
+pub(crate) fn enforcement(extension: &mut ExitExtension) -> Option<Box<EnforcementRecord>> {
+    let report = extension.enforcement.take()?;
+    Some(Box::new(confinement::record(*report)))
 }
 
 pub(crate) fn survivors(extension: ExitExtension) -> Option<Survivors> {

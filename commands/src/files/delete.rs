@@ -10,7 +10,7 @@ use fluxvm_projections::SessionId;
 
 use super::DeleteFile;
 use super::GuestPath;
-use super::check_writable;
+use super::check_removable;
 use super::write::fail;
 use crate::book::Entry;
 use crate::caller::Caller;
@@ -32,7 +32,7 @@ pub(crate) async fn delete(
         recursive: request.recursive,
     };
     let begun = work::begin(inner, caller, id, |session| {
-        check_writable(session, &asked.path)?;
+        check_removable(session, &asked.path)?;
         Ok(Entry::new(Event::FileDeleteStarted(asked.clone())))
     })
     .await?;

@@ -12,11 +12,12 @@ mod write;
 use agentd_protocol::FileFacts;
 use agentd_protocol::FileFault;
 use agentd_protocol::SliceFacts;
+use agentd_protocol::paths::decode_segment;
 use bytes::Bytes;
 use fluxvm_projections::FileWritten;
 use fluxvm_projections::Session;
 use fluxvm_projections::SessionId;
-use fluxvm_projections::WorkspaceMode;
+use fluxvm_vmm::Sandbox;
 
 pub(crate) use delete::delete;
 pub(crate) use path::GuestPath;
@@ -25,6 +26,8 @@ pub(crate) use write::fail;
 pub(crate) use write::write;
 
 use crate::caller::Caller;
+use crate::confinement::Reach;
+use crate::confinement::Terms;
 use crate::engine::Engine;
 use crate::error::CommandError;
 use crate::guest;
@@ -106,8 +109,7 @@ impl Engine {
     ) -> Result<FileFacts, CommandError> {
         let path = GuestPath::parse("path", path)?;
         let seat = guest::seat(&self.inner, caller, id).await?;
-        let guest = seat.sandbox.guest();
-        guest::ask(seat.sandbox.as_ref(), guest.file_facts(path.as_str())).await
+        facts(&seat.session, seat.sandbox.as_ref(), &path).await
     }
 
     /// A whole small file.
@@ -163,7 +165,11 @@ impl Engine {
         let seat = guest::seat(&self.inner, caller, id).await?;
         let guest = seat.sandbox.guest();
         let call = guest.file_slice(path.as_str(), range.offset, length, range.checksum);
-        let slice = guest::ask(seat.sandbox.as_ref(), call).await?;
+        let read = guest::ask(seat.sandbox.as_ref(), call);
+        let slice = reading(&seat.session, &path, read, |slice| {
+            slice.facts.real_path.as_deref()
+        });
+        let slice = slice.await?;
         let end = range.offset.saturating_add(slice.bytes.len() as u64);
         Ok(RangeAnswer {
             eof: end >= slice.facts.size,
@@ -209,19 +215,51 @@ impl Engine {
     }
 }
 
-/// The path may be changed: it does not lie in a workspace that is only to be read. Pure.
+/// The path may be written under the session's policy. Pure.
 pub(crate) fn check_writable(session: &Session, path: &str) -> Result<(), CommandError> {
-    let workspace = session.workspace.path.trim_end_matches('/');
-    let inside = path
-        .strip_prefix(workspace)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    match session.workspace.mode == WorkspaceMode::Readonly && inside {
-        false => Ok(()),
-        true => Err(CommandError::File {
-            fault: FileFault::Denied,
-            detail: format!("{path} lies in the workspace, which is only to be read"),
-        }),
+    match Reach::of(&Terms::of(session)) {
+        Some(reach) => reach.check_writable(path),
+        None => Ok(()),
     }
+}
+
+/// The path may be removed under the session's policy. Pure.
+pub(crate) fn check_removable(session: &Session, path: &str) -> Result<(), CommandError> {
+    match Reach::of(&Terms::of(session)) {
+        Some(reach) => reach.check_removable(path),
+        None => Ok(()),
+    }
+}
+
+/// What lies at a path that may be read under the session's policy.
+pub(crate) async fn facts(
+    session: &Session,
+    sandbox: &dyn Sandbox,
+    path: &GuestPath,
+) -> Result<FileFacts, CommandError> {
+    let call = sandbox.guest().file_facts(path.as_str());
+    reading(session, path, guest::ask(sandbox, call), |facts| {
+        facts.real_path.as_deref()
+    })
+    .await
+}
+
+/// Reads something if the policy lets it be read by its name and where its links lead. What lies
+/// elsewhere is read by the guest and goes no further.
+async fn reading<T>(
+    session: &Session,
+    path: &GuestPath,
+    read: impl Future<Output = Result<T, CommandError>>,
+    place: impl FnOnce(&T) -> Option<&str>,
+) -> Result<T, CommandError> {
+    let Some(reach) = Reach::of(&Terms::of(session)) else {
+        return read.await;
+    };
+    reach.check_readable(path.as_str(), path.as_str())?;
+    let found = read.await?;
+    let place = place(&found).and_then(decode_segment).unwrap_or_default();
+    reach.check_readable(path.as_str(), &place)?;
+    Ok(found)
 }
 
 /// The permission bits that were asked for.
@@ -232,25 +270,5 @@ pub(crate) fn mode(asked: Option<u32>) -> Result<u32, CommandError> {
             field: "mode",
             message: "must be octal permission bits up to 7777".to_owned(),
         }),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::session;
-
-    #[test]
-    fn a_workspace_that_is_only_to_be_read_is_not_written_and_all_else_is() {
-        let mut session = session();
-        assert!(check_writable(&session, "/workspace/a").is_ok());
-        session.workspace.mode = WorkspaceMode::Readonly;
-        for inside in ["/workspace", "/workspace/a/b"] {
-            let refused = check_writable(&session, inside).unwrap_err();
-            assert_eq!(refused.code(), "file_denied");
-        }
-        for outside in ["/workspace2/a", "/tmp/workspace/a"] {
-            assert!(check_writable(&session, outside).is_ok(), "{outside}");
-        }
     }
 }

@@ -335,6 +335,7 @@ fn created(
         sandbox_id: child.plan.sandbox_id,
         backend: parent.backend.clone(),
         capabilities: engine.clone(),
+        enforcement: parent.enforcement.clone(),
         workspace_note: parent.workspace_note.clone(),
         duration_ms: child.duration_ms,
         forked: Some(Box::new(ForkedSession { asked, origin })),

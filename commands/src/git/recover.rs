@@ -10,6 +10,7 @@ use fluxvm_projections::GitBranchStarted;
 use fluxvm_projections::GitBranched;
 use fluxvm_projections::GitCommitStarted;
 use fluxvm_projections::GitFailed;
+use fluxvm_projections::Session;
 use fluxvm_vmm::Sandbox;
 
 use super::GitFault;
@@ -23,14 +24,18 @@ use crate::guest;
 const STILL_RUNS_DELAY: Duration = Duration::from_millis(20);
 
 /// The outcome of a commit or a branch, found in the guest; `None` for any other event.
-pub(crate) async fn recover(sandbox: &Arc<dyn Sandbox>, op: u64, intent: &Event) -> Option<Event> {
+pub(crate) async fn recover(
+    session: &Session,
+    sandbox: &Arc<dyn Sandbox>,
+    op: u64,
+    intent: &Event,
+) -> Option<Event> {
+    let whose = (session, sandbox);
     let (action, repo, found) = match intent {
         Event::GitCommitStarted(asked) => {
-            ("commit", &asked.repo, committed(sandbox, op, asked).await)
+            ("commit", &asked.repo, committed(whose, op, asked).await)
         }
-        Event::GitBranchStarted(asked) => {
-            ("branch", &asked.repo, branched(sandbox, op, asked).await)
-        }
+        Event::GitBranchStarted(asked) => ("branch", &asked.repo, branched(whose, op, asked).await),
         _ => return None,
     };
     let reason = match found {
@@ -48,12 +53,12 @@ pub(crate) async fn recover(sandbox: &Arc<dyn Sandbox>, op: u64, intent: &Event)
 }
 
 async fn committed(
-    sandbox: &Arc<dyn Sandbox>,
+    (session, sandbox): (&Session, &Arc<dyn Sandbox>),
     op: u64,
     asked: &GitCommitStarted,
 ) -> Result<Option<Event>, CommandError> {
     wait_for_git(sandbox).await?;
-    let repository = Repository::known(sandbox, &asked.repo)?;
+    let repository = Repository::known(session, sandbox, &asked.repo)?;
     if repository.head().await? == asked.head {
         return Ok(None);
     }
@@ -63,12 +68,12 @@ async fn committed(
 }
 
 async fn branched(
-    sandbox: &Arc<dyn Sandbox>,
+    (session, sandbox): (&Session, &Arc<dyn Sandbox>),
     op: u64,
     asked: &GitBranchStarted,
 ) -> Result<Option<Event>, CommandError> {
     wait_for_git(sandbox).await?;
-    let repository = Repository::known(sandbox, &asked.repo)?;
+    let repository = Repository::known(session, sandbox, &asked.repo)?;
     if repository.branch().await?.as_deref() != Some(asked.name.as_str()) {
         return Ok(None);
     }

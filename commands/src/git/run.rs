@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentd_protocol::EntryKind;
+use agentd_protocol::ExecPolicy;
 use agentd_protocol::FileFault;
 use fluxvm_projections::Session;
 use fluxvm_vmm::Sandbox;
@@ -11,9 +12,11 @@ use super::GitFault;
 use crate::capture;
 use crate::capture::Captured;
 use crate::capture::Fixed;
+use crate::confinement;
+use crate::confinement::Runs;
 use crate::error::CommandError;
+use crate::files;
 use crate::files::GuestPath;
-use crate::guest;
 use crate::limits::GIT_LIST_BYTES_MAX;
 
 /// What every call begins with: nothing that the repository's configuration names is run beside git.
@@ -40,6 +43,8 @@ pub(super) const EXIT_FATAL: i32 = 128;
 pub(super) struct Repository {
     sandbox: Arc<dyn Sandbox>,
     pub(super) path: String,
+    /// What the session's policy takes from every call.
+    confine: Option<Box<ExecPolicy>>,
 }
 
 impl Repository {
@@ -50,9 +55,9 @@ impl Repository {
         repo: Option<&str>,
     ) -> Result<Self, CommandError> {
         let path = GuestPath::parse("repo", repo.unwrap_or(&session.workspace.path))?;
-        let facts = sandbox.guest().file_facts(path.as_str());
-        match guest::ask(sandbox.as_ref(), facts).await {
-            Ok(facts) if facts.entry.kind == EntryKind::Dir => Ok(Self::at(sandbox, path)),
+        confinement::check_git(session)?;
+        match files::facts(session, sandbox.as_ref(), &path).await {
+            Ok(facts) if facts.entry.kind == EntryKind::Dir => Ok(Self::at(session, sandbox, path)),
             Ok(_)
             | Err(CommandError::File {
                 fault: FileFault::Absent | FileFault::NotAFolder,
@@ -66,14 +71,19 @@ impl Repository {
     }
 
     /// A repository that was opened before.
-    pub(super) fn known(sandbox: &Arc<dyn Sandbox>, path: &str) -> Result<Self, CommandError> {
-        Ok(Self::at(sandbox, GuestPath::parse("repo", path)?))
+    pub(super) fn known(
+        session: &Session,
+        sandbox: &Arc<dyn Sandbox>,
+        path: &str,
+    ) -> Result<Self, CommandError> {
+        Ok(Self::at(session, sandbox, GuestPath::parse("repo", path)?))
     }
 
-    fn at(sandbox: &Arc<dyn Sandbox>, path: GuestPath) -> Self {
+    fn at(session: &Session, sandbox: &Arc<dyn Sandbox>, path: GuestPath) -> Self {
         Self {
             sandbox: Arc::clone(sandbox),
             path: path.into_string(),
+            confine: confinement::of_session(session, Runs::Theirs),
         }
     }
 
@@ -88,7 +98,8 @@ impl Repository {
         env: &[(&'static str, String)],
         stdout_bytes_max: usize,
     ) -> Result<Captured, CommandError> {
-        let fixed = fixed(&self.path, words, env, stdout_bytes_max);
+        let mut fixed = fixed(&self.path, words, env, stdout_bytes_max);
+        fixed.confine.clone_from(&self.confine);
         let captured = capture::capture(self.sandbox.as_ref(), fixed).await?;
         let captured = captured.ok_or_else(|| CommandError::Git {
             fault: GitFault::Missing,
@@ -167,5 +178,6 @@ fn fixed(
         words: all,
         env: variables,
         stdout_bytes_max,
+        confine: None,
     }
 }

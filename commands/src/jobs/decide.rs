@@ -226,6 +226,7 @@ mod tests {
             stdout: None,
             stderr: None,
             failure: None,
+            enforcement: None,
         }
     }
 

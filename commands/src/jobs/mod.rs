@@ -44,6 +44,8 @@ use uuid::Uuid;
 
 use crate::book::Entry;
 use crate::caller::Caller;
+use crate::confinement;
+use crate::confinement::Runs;
 use crate::crash;
 use crate::engine::Inner;
 use crate::error::CommandError;
@@ -325,6 +327,7 @@ fn start_request(session: &Session, started: &JobStarted) -> Result<StartRequest
         kill_grace_ms: u64::try_from(EXEC_KILL_GRACE.as_millis()).ok(),
         output_linger_ms: u64::try_from(EXEC_OUTPUT_LINGER.as_millis()).ok(),
         scope: Some(KillScope::Tree),
+        confine: confinement::of_session(session, Runs::Theirs),
         hold_bytes: Some(JOB_HOLD_BYTES),
         ..StartExtension::default()
     });

@@ -70,7 +70,8 @@ pub(super) async fn exited(
         job.map(|job| job.signals.clone()).unwrap_or_default()
     };
     let exit_code = exec::exit_code(&exit);
-    let extension = exit.x.unwrap_or_default();
+    let mut extension = exit.x.unwrap_or_default();
+    let enforcement = exec::enforcement(&mut extension);
     let survivors = exec::survivors(extension.clone());
     if stdin_cut {
         asked.extend([Signal::TERM.number, Signal::KILL.number]);
@@ -92,6 +93,7 @@ pub(super) async fn exited(
             gap_bytes: lost_bytes,
             survivors: survivors.clone(),
             readopted: running.readopted,
+            enforcement: enforcement.clone(),
         })
     };
     conclude(inner, caller, running, outputs, outcome).await

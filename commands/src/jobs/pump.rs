@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use super::live::LiveJob;
 use super::live::Progress;
 use super::spool::Spool;
+use crate::confinement;
 use crate::limits::JOB_ACKNOWLEDGE_BYTES;
 use crate::limits::JOB_BATCH_BYTES;
 
@@ -40,6 +41,8 @@ pub(super) enum Failure {
     Replaced,
     #[error("it could not be started: {0}")]
     SpawnFailed(String),
+    #[error("it was not started, because its session's policy cannot be enforced on it: {0}")]
+    Unconfined(String),
     #[error("the guest does not know it: it never started")]
     NeverStarted,
     #[error("the guest did not say how it ended: {0}")]
@@ -56,6 +59,7 @@ impl Failure {
             Self::SandboxGone => "sandbox_gone",
             Self::Replaced => "replaced",
             Self::SpawnFailed(_) => "spawn_failed",
+            Self::Unconfined(_) => confinement::CODE_REFUSED,
             Self::NeverStarted => "interrupted",
             Self::Unreachable(_) => "guest_unreachable",
             Self::Spool(_) => "content_unavailable",
@@ -117,6 +121,9 @@ impl Pump<'_> {
             failures += 1;
             match broken {
                 ClientError::Refused { status: 404, .. } => return Err(Failure::NeverStarted),
+                ref error if confinement::is_refusal(error) => {
+                    return Err(Failure::Unconfined(error.to_string()));
+                }
                 ClientError::Refused { detail, .. } => return Err(Failure::SpawnFailed(detail)),
                 error if failures == CONNECTIONS_MAX => return Err(Failure::Unreachable(error)),
                 error => tracing::debug!(job = %self.exec_id, %error, "connecting again"),

@@ -16,6 +16,7 @@ use super::set::Trees;
 use crate::book::Entry;
 use crate::changes::Merge;
 use crate::error::CommandError;
+use crate::files;
 use crate::gate;
 use crate::limits::CHECKPOINTS_MAX;
 use crate::limits::PROMOTE_BYTES_MAX;
@@ -33,6 +34,7 @@ pub(super) fn check(
         gate::no_lifecycle(session)?;
         gate::no_commands(session)?;
     }
+    files::check_writable(parent, &parent.workspace.path)?;
     if parent.checkpoints.iter().len() >= CHECKPOINTS_MAX {
         return Err(CommandError::Full {
             what: "checkpoints",

@@ -38,7 +38,7 @@ pub(super) async fn recover(
     let look = async {
         match &intent {
             Some(intent) => match files::recover(sandbox.as_ref(), operation.seq, intent).await {
-                None => git::recover(sandbox, operation.seq, intent).await,
+                None => git::recover(session, sandbox, operation.seq, intent).await,
                 found => found,
             },
             None => None,

@@ -39,6 +39,12 @@ pub struct BudgetRecord {
     /// What models cost, as it is reported, in millionths of a US dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_microusd: Option<u64>,
+    /// Processes and threads at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_processes: Option<u64>,
+    /// Bytes of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<u64>,
     /// What happens to what runs when the time runs out.
     #[serde(default, skip_serializing_if = "OnExhaust::is_stop")]
     pub on_exhaust: OnExhaust,

@@ -61,6 +61,9 @@ pub struct ExecCompleted {
     /// The daemon was restarted while it ran and took it up again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub readopted: bool,
+    /// What the kernel held it to, if its session's policy confines commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<EnforcementRecord>>,
 }
 
 impl ExecCompleted {
@@ -84,6 +87,47 @@ pub struct OutputRecord {
     /// Bytes that were not kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_bytes: u64,
+}
+
+/// What the guest's kernel held a command to. A restriction that was not asked for is `false`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a table of independent facts, not a state"
+)]
+pub struct EnforcementRecord {
+    /// The version of the kernel's Landlock; 0 is none.
+    pub landlock_abi: u32,
+    /// Files: which may be read and written.
+    pub filesystem: bool,
+    /// Programs: which may be executed.
+    pub execute: bool,
+    /// Ports that may be connected to.
+    pub tcp_connect: bool,
+    /// Ports that may be bound.
+    pub tcp_bind: bool,
+    /// Abstract sockets of processes outside are out of reach.
+    pub scope_abstract_unix: bool,
+    /// Signals to processes outside are not delivered.
+    pub scope_signal: bool,
+    /// Calls that administer a machine are filtered.
+    pub seccomp: bool,
+    /// Kinds of sockets are filtered.
+    pub seccomp_sockets: bool,
+    /// Memory, processes or processor time of each command are limited.
+    pub limits: bool,
+    /// The command ran as another user than the guest daemon.
+    pub uid_dropped: bool,
+    /// The command had namespaces of its own.
+    pub namespaces: bool,
+    /// The command had a network of its own.
+    pub network_isolated: bool,
+    /// What was asked for and was not enforced, as the caller agreed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
+    /// Paths and programs of the policy that were not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
 }
 
 /// Processes that a command left running.
@@ -113,7 +157,8 @@ pub struct ExecFailed {
     pub exec_id: ExecId,
     /// The shell line.
     pub command: String,
-    /// A stable code: `sandbox_gone`, `guest_unreachable`, `spawn_failed`, `interrupted`.
+    /// A stable code: `sandbox_gone`, `guest_unreachable`, `spawn_failed`, `interrupted`,
+    /// `confinement_refused` when the guest cannot hold it to what the session's policy says.
     pub code: String,
     /// What went wrong, for a person.
     pub reason: String,

@@ -6,6 +6,7 @@
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::exec::EnforcementRecord;
 use super::exec::OutputRecord;
 use super::exec::Survivors;
 use super::exec::is_false;
@@ -70,6 +71,9 @@ pub struct JobExited {
     /// The daemon was restarted while it ran and took it up again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub readopted: bool,
+    /// What the kernel held it to, if its session's policy confines commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<EnforcementRecord>>,
 }
 
 /// How a job ended.
@@ -96,7 +100,8 @@ pub struct JobFailed {
     /// The shell line.
     pub command: String,
     /// A stable code: `sandbox_gone`, `guest_unreachable`, `spawn_failed`, `interrupted`, `replaced`
-    /// when its session went to a state in which it does not run, `content_unavailable` when its output could not be kept.
+    /// when its session went to a state in which it does not run, `confinement_refused` when the guest
+    /// cannot hold it to what the session's policy says, `content_unavailable` when its output could not be kept.
     pub code: String,
     /// What went wrong, for a person.
     pub reason: String,

@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::event::budget::BudgetRecord;
+use crate::event::exec::EnforcementRecord;
 use crate::event::fork::Origin;
 use crate::ids::SandboxId;
 
@@ -50,6 +51,9 @@ pub struct SessionCreated {
     pub backend: String,
     /// What this sandbox can do and what is enforced on it.
     pub capabilities: Capabilities,
+    /// What the kernel held a trial command to, if the policy confines commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<Box<EnforcementRecord>>,
     /// Why the workspace is not what was asked for, if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace_note: Option<String>,
@@ -227,6 +231,10 @@ pub struct Capabilities {
     pub confinement: bool,
     /// A list of programs can be enforced by the kernel.
     pub exec_allowlist: bool,
+    /// The version of the kernel's Landlock; 0 is none. Left out where it is, so that older states keep
+    /// their digests.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub landlock_abi: u32,
     /// HTTP rules are enforced.
     pub http_policy: bool,
     /// A memory limit is enforced.
@@ -247,4 +255,12 @@ pub struct Capabilities {
     /// What the guest can reach.
     #[serde(default)]
     pub network: String,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn is_none(version: &u32) -> bool {
+    *version == 0
 }

@@ -179,12 +179,18 @@ fn policy(args: &RunArgs) -> Option<Value> {
         ("ask", list(&args.cmd_ask)),
         ("enforce", args.cmd_enforce.then(|| json!("exec"))),
     ]);
+    let files = section([
+        ("read", list(&args.fs_read)),
+        ("write", list(&args.fs_write)),
+    ]);
+    let confines = args.confine || files != json!({});
     let policy = section([
         ("preset", word(args.policy)),
         (
             "process",
             Some(process).filter(|section| *section != json!({})),
         ),
+        ("filesystem", confines.then_some(files)),
     ]);
     Some(policy).filter(|section| *section != json!({}))
 }
@@ -248,9 +254,12 @@ mod tests {
             "developer-safe",
             "--record",
             "digest",
+            "--fs-write",
+            "/data/out",
         ]);
         let wanted = json!({
-            "agent": "codex", "ttl_seconds": 1800, "policy": {"preset": "developer-safe"}, "record": "digest",
+            "agent": "codex", "ttl_seconds": 1800, "record": "digest",
+            "policy": {"preset": "developer-safe", "filesystem": {"write": ["/data/out"]}},
             "workspace": {"path": "/w", "git": "https://h/r", "mode": "readonly", "require_ready": true},
             "runtime": {"image": "slim", "cpus": 2, "memory_mb": 512},
         });

@@ -99,6 +99,8 @@ fn budget(budget: Budget) -> BudgetRecord {
         max_input_tokens: budget.max_input_tokens,
         max_output_tokens: budget.max_output_tokens,
         max_cost_microusd: budget.max_cost_usd.map(Dollars::microusd),
+        max_processes: budget.max_processes,
+        max_memory: budget.max_memory,
         on_exhaust: match budget.on_exhaust {
             None | Some(Exhaust::Stop) => OnExhaust::Stop,
             Some(Exhaust::RefuseNext) => OnExhaust::RefuseNext,

@@ -370,7 +370,7 @@ fn status_of(error: &CommandError) -> StatusCode {
         CommandError::ExecFailed { code, .. } => match code.as_str() {
             // The command itself cannot be started: its own fault, not the guest's.
             "spawn_failed" => StatusCode::BAD_REQUEST,
-            "sandbox_gone" => StatusCode::CONFLICT,
+            "sandbox_gone" | "confinement_refused" => StatusCode::CONFLICT,
             "content_unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         },
@@ -509,6 +509,7 @@ mod tests {
         "checkpoint_not_found",
         "checksum_mismatch",
         "commands_running",
+        "confinement_refused",
         "conflicts",
         "content_unavailable",
         "ends_agree",

@@ -271,6 +271,7 @@ fn made(sandbox_id: SandboxId) -> Event {
         sandbox_id,
         backend: "procbox".into(),
         capabilities: Capabilities::default(),
+        enforcement: None,
         workspace_note: None,
         duration_ms: 7,
         forked: None,
@@ -294,6 +295,7 @@ fn done(exec_id: ExecId, command: &str) -> Event {
         gap_bytes: 0,
         survivors: None,
         readopted: false,
+        enforcement: None,
     })
 }
 
