@@ -283,6 +283,61 @@ fn c10_links_and_nodes_that_an_agent_planted_lead_nowhere() {
     api.remove(&id);
 }
 
+/// Links, names and nodes of case C10 are what they are after a restore and in a fork, and lead no upload
+/// anywhere.
+#[test]
+fn c10_what_an_agent_planted_comes_back_as_it_was_and_leads_no_upload_anywhere() {
+    let daemon = shared();
+    let api = daemon.api();
+    let id = api.create();
+    let outside = tempfile::tempdir().expect("a folder");
+    let kept = outside.path().join("kept");
+    fs::write(&kept, "of the host").expect("a file");
+    let host = outside.path().to_str().expect("text");
+    let plant = format!(
+        "ln -s /etc x; ln -s {host} host; ln -s ../../../../..{host}/kept up; echo inside >file; \
+         ln file hard; mkfifo pipe"
+    );
+    assert_eq!(api.exec(&id, &plant).exit_code, 0);
+    let look = |id: &str| {
+        let looked = api.exec(
+            id,
+            "readlink x host up; cat hard; stat -c '%h %F' file pipe",
+        );
+        looked.text().to_owned()
+    };
+    let before = look(&id);
+    let _ = api.checkpoint(&id, "planted");
+    assert_eq!(api.exec(&id, "rm -rf x host up hard").exit_code, 0);
+    let _ = api.restore(&id, "planted");
+    assert_eq!(look(&id), before);
+    let children = api.fork(&id, 1);
+    assert_eq!(look(&children[0]), before);
+    for session in [&id, &children[0]] {
+        for path in ["/workspace/host/kept", "/workspace/up", "/workspace/x/new"] {
+            let opened = api.post(
+                &format!("{SESSIONS}/{session}/uploads"),
+                &json!({"path": path, "size": 4}),
+            );
+            let upload = opened.expect(201)["id"].as_str().expect("an id").to_owned();
+            let url = format!("{SESSIONS}/{session}/uploads/{upload}");
+            let sent = api.send("PUT", &format!("{url}?offset=0"), &[], b"evil");
+            assert_eq!(sent.status, 200, "{}", sent.json());
+            let put = api.post(&format!("{url}/complete"), &json!({}));
+            assert_eq!(put.error(400), "symlink_in_the_way", "{path}");
+        }
+        let listed = get(api, session, "", "/workspace", "").expect(200);
+        let entries = listed["entries"].as_array().expect("entries").iter();
+        let links: Vec<_> = entries.filter(|it| it["type"] == "symlink").collect();
+        assert_eq!(links.len(), 3, "{listed}");
+    }
+    assert_eq!(fs::read_to_string(&kept).expect("there"), "of the host");
+    assert_eq!(names(outside.path()), ["kept"]);
+    for session in [&id, &children[0]] {
+        api.remove(session);
+    }
+}
+
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
     entries

@@ -157,7 +157,7 @@ fn holds(daemon: &Daemon, answered: &Answered) {
 }
 
 #[test]
-fn what_was_answered_holds_after_every_kill() {
+fn c12_what_was_answered_holds_after_every_kill() {
     let state = State::new();
     let answered = Arc::new(Mutex::new(Answered::default()));
     for round in 0..ROUNDS {

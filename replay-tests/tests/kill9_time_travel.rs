@@ -91,7 +91,7 @@ fn keeps_its_word(api: &Api, state: &State, id: &str, tags: &Tags, round: usize)
 }
 
 #[test]
-fn whatever_was_answered_about_the_past_is_so_after_any_kill() {
+fn c12_whatever_was_answered_about_the_past_is_so_after_any_kill() {
     let state = State::new();
     let daemon = Daemon::start(&state);
     let id = daemon.api().create();
