@@ -105,6 +105,7 @@ pub(crate) async fn recover(inner: &Arc<Inner>) -> Result<(), StartError> {
     remove_spools(inner).await;
     uploads::sweep_at_start(inner).await;
     release_keys(inner, &caller).await?;
+    session_erasure::record_found(inner).await?;
     session_erasure::resume(inner, &caller).await?;
     report.adopted.sort_unstable();
     report.gone.sort_unstable();

@@ -88,6 +88,8 @@ pub(crate) struct Seals {
     ledger_id: [u8; 16],
     environment: Environment,
     entries: RwLock<HashMap<SealId, Entry>>,
+    /// The streams whose keys were destroyed, and whose events do not say so.
+    found_destroyed: Vec<StreamName>,
     /// One key is made at a time, so that two writers of one new stream get the same.
     making: Mutex<()>,
 }
@@ -100,11 +102,12 @@ impl Seals {
         store: &dyn Store,
         environment: &Environment,
     ) -> Result<Seals, OpenError> {
-        let seals = Seals {
+        let mut seals = Seals {
             options,
             ledger_id: *genesis.ledger_id.as_bytes(),
             environment: environment.clone(),
             entries: RwLock::default(),
+            found_destroyed: Vec::new(),
             making: Mutex::default(),
         };
         let mut entries = HashMap::new();
@@ -118,10 +121,18 @@ impl Seals {
                 false => seals.load(id, &note)?,
             };
             let is_noted = true;
+            if !note.is_destroyed && matches!(held, Held::Destroyed) {
+                seals.found_destroyed.push(note.stream);
+            }
             entries.insert(id, Entry { held, is_noted });
         }
         seals.entries_mut().extend(entries);
         Ok(seals)
+    }
+
+    /// The streams whose keys were found to be destroyed without an event that ordered it.
+    pub(crate) fn found_destroyed(&self) -> &[StreamName] {
+        &self.found_destroyed
     }
 
     fn load(&self, id: SealId, note: &Note) -> Result<Held, OpenError> {
@@ -142,7 +153,11 @@ impl Seals {
                 "it is missing, and nothing says that it was destroyed: put it back",
             )),
             files::Found::Destroyed => {
-                tracing::warn!(%stream, "its key was destroyed after this copy of the store was made");
+                tracing::error!(
+                    %stream,
+                    "its key was destroyed, and nothing in this ledger ordered that: by someone who may \
+                     write to the keys' folder, or after this copy of the store was made"
+                );
                 Ok(Held::Destroyed)
             }
             files::Found::Key(key) => {

@@ -194,3 +194,22 @@ async fn an_archive_whose_folder_is_removed_meanwhile_has_failed() {
     ledger.close().await;
     assert!(!archive_dir(dir.path()).exists(), "nothing is made there");
 }
+
+#[tokio::test]
+async fn a_store_that_was_written_anew_is_there_without_its_head_file() {
+    let dir = tempfile::tempdir().unwrap();
+    with_secret(dir.path()).await;
+    let ledger = open_archived(dir.path());
+    ledger.redact(redaction()).await.unwrap();
+    let before = ledger.head();
+    ledger.close().await;
+    drop(ledger);
+    // The next opening writes the store anew, into a folder of its own.
+    let ledger = open_archived(dir.path());
+    ledger.close().await;
+    drop(ledger);
+    fs::remove_file(dir.path().join("ledger/head")).unwrap();
+    let ledger = open_archived(dir.path());
+    assert_eq!(ledger.head(), before);
+    ledger.close().await;
+}

@@ -96,6 +96,7 @@ pub use event::ledger::IdempotencyErased;
 pub use event::ledger::LedgerDeleteRefused;
 pub use event::ledger::LedgerHold;
 pub use event::ledger::LedgerHoldReleased;
+pub use event::ledger::LedgerKeyFoundDestroyed;
 pub use event::ledger::LedgerKeyRotated;
 pub use event::ledger::LedgerRedactRefused;
 pub use event::ledger::LedgerRedacted;

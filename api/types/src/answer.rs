@@ -216,6 +216,8 @@ pub struct LedgerInfo {
     pub erasure_pending: bool,
     /// In which: `store`, which a start rids of them, and `archive`.
     pub erasure_pending_in: Vec<&'static str>,
+    /// The sessions whose keys the start found to be destroyed without an event that ordered it.
+    pub keys_found_destroyed: Vec<String>,
     /// The second copy of everything; `null` where the config names none.
     pub archive: Option<ArchiveView>,
     /// What is there of the content that the newest events stand for; only where it was asked for.

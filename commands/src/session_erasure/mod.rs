@@ -4,6 +4,7 @@
 //! the erased ledger and one that saw it before agree. Only what has ended is erased.
 
 mod decide;
+mod found;
 mod retention;
 mod shred;
 
@@ -28,6 +29,7 @@ use fluxvm_projections::SessionErased;
 use fluxvm_projections::SessionId;
 use uuid::Uuid;
 
+pub(crate) use found::record as record_found;
 pub(crate) use retention::resume;
 
 use crate::answer::RetentionAnswer;

@@ -82,6 +82,8 @@ pub struct ArchiveStatus {
     pub archived: Position,
     /// Why nothing more is archived.
     pub failed: Option<String>,
+    /// Its folder is made and read: before that there may be none.
+    pub(crate) is_open: bool,
     /// How many of the ledger's redactions it holds nothing of any more; `None` as long as that is
     /// not known, and for ever where it cannot be read.
     pub(crate) redactions_done: Option<u64>,
@@ -112,6 +114,7 @@ impl Sender {
         let status = ArchiveStatus {
             archived: Position::START,
             failed: None,
+            is_open: false,
             redactions_done: None,
         };
         let sender = Sender {
@@ -201,7 +204,8 @@ impl Archive {
     pub(crate) fn look(&self) -> ArchiveStatus {
         let mut status = self.sender.status().borrow().clone();
         let is_filled = status.archived > Position::START;
-        if status.failed.is_none()
+        if status.is_open
+            && status.failed.is_none()
             && let Err(StoreError(reason)) = erase::check_there(&*self.files, &self.dir, is_filled)
         {
             self.sender.wake();

@@ -63,6 +63,8 @@ impl Worker {
 
     fn serve(&self) -> Result<(), StoreError> {
         let mut archive = OpenArchive::open(self)?;
+        let note = |status: &mut super::ArchiveStatus| status.is_open = true;
+        self.sender.status.send_modify(note);
         archive.catch_up_after_start()?;
         // The channel stays open for as long as this thread holds its own sender.
         while let Ok(first) = self.messages.recv() {

@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use fluxvm_verify::LedgerId;
 use fluxvm_verify::Position;
 use fluxvm_verify::RecordedAt;
+use fluxvm_verify::StreamName;
 use tokio::sync::watch;
 
 use super::Head;
@@ -31,6 +32,9 @@ pub struct LedgerInfo {
     /// Something was erased whose bytes are still in the store's files: they go when the ledger is
     /// next opened.
     pub erasure_pending_in_store: bool,
+    /// The streams whose keys the opening found to be destroyed, without an event that ordered it. What
+    /// was sealed with them is erased all the same.
+    pub keys_found_destroyed: Vec<StreamName>,
     /// The second copy, if there is one.
     pub archive: Option<ArchiveInfo>,
     /// The size of the store's files, blobs not counted.
@@ -84,6 +88,10 @@ impl Ledger {
             erasure_pending_in_store: shared
                 .store()
                 .is_some_and(|store| redact::is_pending(&*store).unwrap_or_default()),
+            keys_found_destroyed: shared
+                .blobs
+                .seals()
+                .map_or_else(Vec::new, |seals| seals.found_destroyed().to_vec()),
             archive: self.archive_info(),
             bytes_on_disk: shared.store().map_or_else(
                 || files::bytes_under(&self.inner.dir),

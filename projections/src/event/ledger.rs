@@ -123,6 +123,17 @@ pub struct LedgerShredded {
     pub reason: String,
 }
 
+/// `ledger.key_found_destroyed`: at a start the key that a session was sealed with was destroyed, and no event
+/// had ordered that. What it said is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerKeyFoundDestroyed {
+    /// The session.
+    pub session: SessionId,
+    /// The hold that forbade it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<u64>,
+}
+
 /// `ledger.shred.refused`: that was asked for and a hold forbade it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerShredRefused {

@@ -298,6 +298,8 @@ events! {
     SessionErased(ledger::SessionErased) = "session.erased",
     /// The key that a session was sealed with is destroyed.
     LedgerShredded(ledger::LedgerShredded) = "ledger.shredded",
+    /// A key was found to be destroyed that no event had ordered destroyed.
+    LedgerKeyFoundDestroyed(ledger::LedgerKeyFoundDestroyed) = "ledger.key_found_destroyed",
     /// Destroying a key was refused because of a hold.
     LedgerShredRefused(ledger::LedgerShredRefused) = "ledger.shred.refused",
     /// Deleting a session was refused because of a hold.

@@ -87,6 +87,7 @@ fn diagnose(info: &Value, keys: &Value, note: &str) -> Vec<Check> {
     checks.push(archive(info, position));
     checks.extend(pushes(info));
     checks.extend(erasure(info));
+    checks.extend(found_destroyed(info));
     checks
 }
 
@@ -159,6 +160,23 @@ fn pushes(info: &Value) -> Vec<Check> {
         }
     };
     pushes.into_iter().flatten().map(check).collect()
+}
+
+/// Keys that nobody ordered destroyed; nothing to say where there are none.
+fn found_destroyed(info: &Value) -> Option<Check> {
+    let streams = info
+        .pointer("/keys_found_destroyed")
+        .and_then(Value::as_array)?;
+    let first = streams.first().and_then(Value::as_str)?;
+    Some(Check {
+        name: "seal keys",
+        is_well: Some(false),
+        found: format!(
+            "{} DESTROYED and no event ordered it, the first of {first}: what it said is lost, unless you \
+             have its key",
+            streams.len()
+        ),
+    })
 }
 
 /// Erased bytes that are still in a file.
@@ -238,12 +256,14 @@ mod tests {
             "bytes_on_disk": 2048, "head": {"position": 7}, "erasure_pending": true, "erasure_pending_in": ["store", "archive"],
             "archive": {"state": "failed", "dir": "/a", "archived": 3, "error": "damaged"},
             "content": {"events": 9, "pieces": 4, "missing": 2, "first_missing": 3},
+            "keys_found_destroyed": ["session/x"],
             "checkpoint_pushes": [{"to": "witness", "size": 7, "error": "refused"}]});
         let checks = diagnose(&info, &json!({}), "");
         let found = |name: &str| checks.iter().find(|check| check.name == name);
         assert_eq!(found("sync time").and_then(|it| it.is_well), Some(false));
         assert!(found("sync time").is_some_and(|it| it.found.contains("5000")));
         assert!(found("erasure").is_some());
+        assert_eq!(found("seal keys").and_then(|it| it.is_well), Some(false));
         let content = found("content").map(|it| (it.is_well, it.found.contains("2 MISSING")));
         assert_eq!(content, Some((Some(false), true)));
         assert_eq!(found("archive").and_then(|it| it.is_well), Some(false));

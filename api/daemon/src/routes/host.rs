@@ -117,6 +117,11 @@ pub(super) async fn ledger_info(
         }),
         erasure_pending: info.erasure_pending(),
         erasure_pending_in: pending.map(|(place, _)| *place).collect(),
+        keys_found_destroyed: info
+            .keys_found_destroyed
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         checkpoint_pushes: app.pushes().views(),
         archive: info.archive.map(archive_view),
         ledger_id: info.ledger_id.to_string(),
