@@ -61,7 +61,10 @@ async fn an_answer_without_an_end_is_let_go_of_early() {
         client.health().await.map(drop),
     ];
     for answer in asked {
-        assert!(matches!(answer, Err(ClientError::Protocol(_))), "{answer:?}");
+        assert!(
+            matches!(answer, Err(ClientError::Protocol(_))),
+            "{answer:?}"
+        );
         let bytes = told.recv().await.unwrap();
         assert!(bytes < TAKEN_BYTES_MAX + PIPE_BYTES, "{bytes} bytes");
     }
