@@ -1,107 +1,18 @@
 #!/usr/bin/env python3
-"""Verifies an export of a ledger, written from docs/LEDGER.md alone, with nothing but Python itself.
+"""Verifies an export of a ledger, written from docs/LEDGER.md alone, with nothing but Python itself and
+the two files beside it.
 
-    verify.py EXPORT [--key VKEY] [--against CHECKPOINT]...
+    verify.py EXPORT [--key VKEY] [--against CHECKPOINT]... [--allow-unsigned]
 
 Prints every fault as `line N: code, event SEQ: detail`, then one line that says what was read. Exit
 status 0 where there was no fault, 1 where there was one. It checks payloads, links, tree, proofs,
-signatures and the hand-over of keys. The exact form of each line and the blobs are for the verifier
-of the project to check.
+signatures, the hand-over of keys and the form of each line. What blobs hold, and the names and budgets
+that events speak of, are for the verifier of the project to check.
 """
-import base64, hashlib, json, re, sys
+import argparse, base64, hashlib, json, re, sys
 
-MASK = 0xFFFFFFFF
-IV = (0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19)
-PERMUTATION = (2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8)
-COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
-           (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
-
-
-def compress(cv, block, counter, length, flags):
-    """BLAKE3's one building block; the first eight words of what it gives."""
-    m = [int.from_bytes(block[i:i + 4], "little") for i in range(0, 64, 4)]
-    v = list(cv) + list(IV[:4]) + [counter & MASK, counter >> 32, length, flags]
-    for _ in range(7):
-        for i, (a, b, c, d) in enumerate(COLUMNS):
-            for word, r1, r2 in ((m[2 * i], 16, 12), (m[2 * i + 1], 8, 7)):
-                v[a] = (v[a] + v[b] + word) & MASK
-                x = v[d] ^ v[a]
-                v[d] = (x >> r1 | x << 32 - r1) & MASK
-                v[c] = (v[c] + v[d]) & MASK
-                x = v[b] ^ v[c]
-                v[b] = (x >> r2 | x << 32 - r2) & MASK
-        m = [m[p] for p in PERMUTATION]
-    return [v[i] ^ v[i + 8] for i in range(8)]
-
-
-def blake3(data, key=IV, flags=0):
-    def subtree(data, counter):
-        """What is left to compress for these bytes: with the flag 8 if they are all there are."""
-        if len(data) <= 1024:
-            blocks = [data[i:i + 64] for i in range(0, len(data), 64)] or [b""]
-            cv = key
-            for i, block in enumerate(blocks):
-                step = flags | (i == 0) | (2 if i == len(blocks) - 1 else 0)
-                last = (cv, block.ljust(64, b"\0"), counter, len(block), step)
-                cv = compress(*last) if i < len(blocks) - 1 else cv
-            return last
-        left = 1024
-        while left * 2 < len(data):
-            left *= 2
-        both = compress(*subtree(data[:left], counter)), compress(*subtree(data[left:], counter + left // 1024))
-        return key, b"".join(w.to_bytes(4, "little") for cv in both for w in cv), 0, 64, flags | 4
-    cv, block, counter, length, step = subtree(data, 0)
-    return b"".join(w.to_bytes(4, "little") for w in compress(cv, block, counter, length, step | 8))
-
-
-def derive_key(context, data):
-    key = blake3(context.encode(), flags=32)
-    return blake3(data, [int.from_bytes(key[i:i + 4], "little") for i in range(0, 32, 4)], 64)
-
-
-P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
-D, ROOT = -121665 * pow(121666, -1, 2**255 - 19) % (2**255 - 19), pow(2, (2**255 - 20) // 4, 2**255 - 19)
-
-
-def plus(a, b):
-    """Adds two points of the curve, each as x, y, z and x·y/z."""
-    (x1, y1, z1, t1), (x2, y2, z2, t2) = a, b
-    e, f = (y1 - x1) * (y2 - x2), (y1 + x1) * (y2 + x2)
-    g, h = 2 * t1 * t2 * D, 2 * z1 * z2
-    e, f, g, h = f - e, h - g, h + g, f + e
-    return e * f % P, g * h % P, f * g % P, e * h % P
-
-
-def times(n, point):
-    total = (0, 1, 1, 0)
-    while n:
-        total, point, n = plus(total, point) if n & 1 else total, plus(point, point), n >> 1
-    return total
-
-
-def point(data):
-    y, sign = int.from_bytes(data, "little") & (1 << 255) - 1, data[31] >> 7
-    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
-    x = pow(square, (P + 3) // 8, P)
-    x = x if x * x % P == square else x * ROOT % P
-    if y >= P or x * x % P != square or (x == 0 and sign):
-        raise ValueError("not a point")
-    x = P - x if x & 1 != sign else x
-    return x, y, 1, x * y % P
-
-
-BASE = point((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
-
-
-def signed_by(public, message, signature):
-    try:
-        a, r, s = point(public), point(signature[:32]), int.from_bytes(signature[32:], "little")
-    except (ValueError, IndexError):
-        return False
-    k = int.from_bytes(hashlib.sha512(signature[:32] + public + message).digest(), "little") % L
-    (x1, y1, z1, _), (x2, y2, z2, _) = times(s, BASE), plus(r, times(k, a))
-    return len(signature) == 64 and s < L and (x1 * z2 - x2 * z1) % P == 0 == (y1 * z2 - y2 * z1) % P
-
+from blake3_ed25519 import derive_key, signed_by
+from export_line import FIELDS, OtherForm, is_written_so, parse
 
 def b64(text):
     data = base64.b64decode(text, validate=True)
@@ -209,8 +120,10 @@ class Verifier:
         if not raw.endswith(b"\n"):
             self.fault("truncated", "the file ends within a line")
         try:
-            line = json.loads(raw)
+            line, in_order = parse(raw)
             kind = line["type"]
+            if kind in FIELDS and not (in_order and is_written_so(line, raw)):
+                raise OtherForm
             if self.line == 1 and kind != "ledger":
                 self.fault("header_missing")
             if self.ledger is None and kind != "ledger":
@@ -222,8 +135,15 @@ class Verifier:
                 self.fault("unknown_line")
             elif kind != "blob":
                 getattr(self, "take_" + kind)(line, raw)
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            self.fault("malformed_line", repr(e))
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as e:
+            self.unread("malformed_line", repr(e))
+        except OtherForm:
+            self.unread("line_form")
+
+    def unread(self, code, detail=""):
+        if self.line == 1:
+            self.fault("header_missing")
+        self.fault(code, detail)
 
     def take_ledger(self, line, _):
         data = uuid(line["ledger_id"]) + text(line["origin"])
@@ -346,6 +266,8 @@ class Verifier:
         if note is None:
             if self.ledger and (tree is not None or self.key):
                 self.fault("checkpoint_missing")
+            elif self.ledger and not self.unsigned:
+                self.fault("unsigned", "nobody signed for it")
             return
         read = self.read(note)
         if not read:
@@ -405,9 +327,9 @@ class Verifier:
             self.fault("tail_missing")
 
 
-def verify(lines, key=None, against=()):
+def verify(lines, key=None, against=(), unsigned=False):
     v = Verifier()
-    v.key, v.wanted = key, {int(n.split("\n")[1]) for n in against if re.match(r"[^\n]+\n\d+\n", n)}
+    v.key, v.unsigned, v.wanted = key, unsigned, {int(n.split("\n")[1]) for n in against if re.match(r"[^\n]+\n\d+\n", n)}
     for raw in lines:
         v.take(raw)
     v.line, v.seq = v.line + 1, None
@@ -425,17 +347,23 @@ def verify(lines, key=None, against=()):
 
 
 def main(arguments):
-    path, key, against = arguments[0], None, []
-    for option, value in zip(arguments[1::2], arguments[2::2]):
-        if option == "--key":
-            key = value
-        else:
-            against.append(open(value, encoding="utf-8", newline="").read())
-    with open(path, "rb") as file:
-        v = verify(file, key, against)
+    parser = argparse.ArgumentParser(description="Verifies an export of a ledger.")
+    parser.add_argument("export")
+    parser.add_argument("--key", help="a key that must have spoken for the ledger")
+    parser.add_argument("--against", action="append", default=[], help="a file with a checkpoint kept elsewhere")
+    parser.add_argument("--allow-unsigned", action="store_true", help="take an export that nobody signed")
+    asked = parser.parse_args(arguments)
+    against = [open(path, encoding="utf-8", newline="").read() for path in asked.against]
+    with open(asked.export, "rb") as file:
+        if file.peek(4)[:4] == b"\x28\xb5\x2f\xfd":
+            print(f"{asked.export} is compressed: run `zstd -d` on it first", file=sys.stderr)
+            return 2
+        v = verify(file, asked.key, against, asked.allow_unsigned)
     for line, code, seq, detail in v.faults:
         print(f"line {line}: {code}" + (f", event {seq}" if seq else "") + (f": {detail}" if detail else ""))
     print(f"{v.events} events, {len(v.faults)} faults")
+    if not v.faults and v.tree is None:
+        print("UNSIGNED: nothing binds this to the ledger")
     return 1 if v.faults else 0
 
 

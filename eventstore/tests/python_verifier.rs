@@ -27,6 +27,15 @@ const PYTHON: &str = "/usr/bin/python3";
 struct Asked {
     key: Option<String>,
     against: Vec<String>,
+    /// Nobody need have signed.
+    unsigned: bool,
+}
+
+fn unsigned() -> Asked {
+    Asked {
+        unsigned: true,
+        ..Asked::default()
+    }
 }
 
 /// The codes that each of the two finds, with the events that they name.
@@ -44,6 +53,9 @@ fn codes_of_both(text: &str, asked: &Asked) -> Option<[BTreeSet<String>; 2]> {
     command.arg(path("export"));
     if let Some(key) = &asked.key {
         command.args(["--key", key]);
+    }
+    if asked.unsigned {
+        command.arg("--allow-unsigned");
     }
     for (at, note) in asked.against.iter().enumerate() {
         let held = path(&format!("held-{at}"));
@@ -71,6 +83,7 @@ fn codes_of_both(text: &str, asked: &Asked) -> Option<[BTreeSet<String>; 2]> {
     let options = VerifyOptions {
         key: asked.key.as_ref().map(|key| key.parse().unwrap()),
         against: asked.against.clone(),
+        allow_unsigned: asked.unsigned,
         ..VerifyOptions::default()
     };
     let report = verify_export(text.as_bytes(), &options);
@@ -134,16 +147,22 @@ fn held(ledger: &Ledger, size: u64) -> String {
 #[tokio::test]
 async fn a_real_export_of_either_kind_and_scope_has_no_faults() {
     let (_dir, ledger) = story().await;
-    check(include_str!("golden/format-1.jsonl"), &Asked::default(), "");
+    check(include_str!("golden/format-1.jsonl"), &unsigned(), "");
+    check(
+        include_str!("golden/format-1.jsonl"),
+        &Asked::default(),
+        "unsigned",
+    );
     for scope in [
         ExportScope::WholeLedger,
         ExportScope::Stream(stream("session/a")),
     ] {
-        check(&export(&ledger, scope.clone()), &Asked::default(), "");
+        check(&export(&ledger, scope.clone()), &unsigned(), "");
         let text = evidence(&ledger, scope, Content::WithBlobs).await;
         let asked = Asked {
             key: Some(ledger.keys()[0].1.to_string()),
             against: vec![held(&ledger, 13)],
+            unsigned: false,
         };
         check(&text, &asked, "");
     }
@@ -219,6 +238,81 @@ async fn both_find_the_attacks_on_the_chain() {
     check(&redacted.concat(), &asked, "");
     redacted[2] = redacted[2].replacen("\"schema\":1", "\"schema\":2", 1);
     check(&redacted.concat(), &asked, "redacted_hash");
+}
+
+#[tokio::test]
+async fn both_refuse_a_line_that_two_readers_could_read_in_two_ways() {
+    let (_dir, ledger) = story().await;
+    let text = evidence(&ledger, ExportScope::WholeLedger, Content::EventsOnly).await;
+    let good = lines(&text);
+    let edit = |from: &str, to: &str| {
+        let mut edited = good.clone();
+        assert!(edited[2].contains(from), "{}", edited[2]);
+        edited[2] = edited[2].replacen(from, to, 1);
+        edited.concat()
+    };
+    let asked = Asked::default();
+    // Another payload, called erased so that nobody holds it against its commitment.
+    let prev = ",\"prev\"";
+    let called_erased = edit(prev, &format!(",\"redacted\":true{prev}"));
+    let called_erased = called_erased.replacen("{\"n\":1}", "{\"n\":9}", 1);
+    check(&called_erased, &asked, "malformed_line");
+    let called_erased = edit(prev, &format!(",\"redacted\":false{prev}"));
+    check(&called_erased, &asked, "malformed_line");
+    let payload = "\"payload\":{";
+    let twice = edit(payload, &format!("\"payload\":{{\"n\":9}},{payload}"));
+    check(&twice, &asked, "malformed_line");
+    let actor = "\"actor\":\"test:writer\"";
+    let twice = edit(actor, &format!("\"actor\":\"admin\",{actor}"));
+    check(&twice, &asked, "malformed_line");
+    check(
+        &edit(actor, &format!("{actor},\"more\":1")),
+        &asked,
+        "malformed_line",
+    );
+    check(
+        &edit("\"schema\":1", "\"schema\":true"),
+        &asked,
+        "malformed_line",
+    );
+    check(
+        &edit("\"schema\":1", "\"schema\":1.0"),
+        &asked,
+        "malformed_line",
+    );
+    check(&edit("\"schema\":1", "\"schema\": 1"), &asked, "line_form");
+    check(
+        &edit("test:writer", "test:\\u0077riter"),
+        &asked,
+        "line_form",
+    );
+    let mut moved = good.clone();
+    moved[2] = moved[2].replacen("\"schema\":1,", "", 1);
+    moved[2] = moved[2].replacen(actor, &format!("{actor},\"schema\":1"), 1);
+    check(&moved.concat(), &asked, "line_form");
+    let deep = edit(payload, &format!("\"payload\":{}", "[".repeat(100_000)));
+    check(&deep, &asked, "malformed_line");
+}
+
+#[test]
+fn the_verifier_in_python_says_of_a_compressed_file_that_it_is_one() {
+    if !Path::new(PYTHON).exists() {
+        return eprintln!("SKIPPED: there is no {PYTHON}, the verifier in Python was not run");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("export.zst");
+    std::fs::write(&file, b"\x28\xb5\x2f\xfd\x00\n\x01\n").unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut command = Command::new(PYTHON);
+    command.arg("-B").arg(root.join("docs/examples/verify.py"));
+    let output = command.arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("is compressed") && said.lines().count() == 1,
+        "{said}"
+    );
+    assert!(output.stdout.is_empty());
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use fluxvm_verify::verify_export;
 /// Memory for the store's cache, in bytes: these ledgers are small.
 const CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Verifies an export, which must have no fault.
+/// Verifies an export, which must have no fault and be signed.
 ///
 /// # Panics
 ///
@@ -29,6 +29,15 @@ pub fn verified(export: &[u8]) -> Report {
     let report = verify_export(export, &VerifyOptions::default());
     assert!(report.is_clean(), "{:#?}", report.faults);
     report
+}
+
+/// What a ledger of before there were signatures is verified with.
+#[must_use]
+pub fn unsigned() -> VerifyOptions {
+    VerifyOptions {
+        allow_unsigned: true,
+        ..VerifyOptions::default()
+    }
 }
 
 /// The events of an export.

@@ -47,6 +47,7 @@ pub use ledger::digests;
 pub use ledger::events_of;
 pub use ledger::fold;
 pub use ledger::open_offline;
+pub use ledger::unsigned;
 pub use ledger::verified;
 pub use sse::EventStream;
 pub use sse::Frame;

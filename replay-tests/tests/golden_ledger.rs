@@ -17,7 +17,8 @@ use std::collections::BTreeSet;
 use fluxvm_replay_tests::digests;
 use fluxvm_replay_tests::events_of;
 use fluxvm_replay_tests::fold;
-use fluxvm_replay_tests::verified;
+use fluxvm_replay_tests::unsigned;
+use fluxvm_verify::verify_export;
 
 /// Ledger number one.
 const LEDGER_1: &[u8] = include_bytes!("golden/ledger-1.jsonl");
@@ -27,7 +28,8 @@ const DIGESTS_1: &str = include_str!("golden/ledger-1.digests");
 
 #[test]
 fn ledger_one_verifies() {
-    let report = verified(LEDGER_1);
+    let report = verify_export(LEDGER_1, &unsigned());
+    assert!(report.is_clean(), "{:#?}", report.faults);
     assert_eq!(report.events, DIGESTS_1.lines().count() as u64);
 }
 
@@ -101,10 +103,7 @@ fn one_changed_byte_in_any_event_of_ledger_one_is_named() {
         let before: usize = lines[..index].iter().map(|line| line.len()).sum();
         let place = before + line.len() / 2;
         changed[place] ^= 1;
-        let report = fluxvm_verify::verify_export(
-            changed.as_slice(),
-            &fluxvm_verify::VerifyOptions::default(),
-        );
+        let report = verify_export(changed.as_slice(), &unsigned());
         let found = report
             .faults
             .iter()

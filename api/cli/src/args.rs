@@ -10,6 +10,7 @@ pub(crate) mod jobs;
 pub(crate) mod ledger;
 pub(crate) mod time_travel;
 pub(crate) mod tokens;
+pub(crate) mod verify;
 
 use std::path::PathBuf;
 
@@ -18,10 +19,6 @@ use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
 use clap::ValueHint;
-use fluxvm_verify::EventHash;
-use fluxvm_verify::GlobalSeq;
-use fluxvm_verify::LedgerId;
-use fluxvm_verify::VerifierKey;
 
 use crate::duration::parse_seconds;
 use crate::moment::Moment;
@@ -405,9 +402,9 @@ pub(crate) struct RmArgs {
 /// Verbs on the ledger.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ledger {
-    /// Check an export's chain of hashes, without the daemon; lists every fault
-    #[command(after_help = VERIFY_HELP)]
-    Verify(Box<VerifyArgs>),
+    /// Check an export's hashes, proofs and signatures, without the daemon; lists every fault
+    #[command(after_help = verify::VERIFY_HELP)]
+    Verify(Box<verify::VerifyArgs>),
     /// Show the ledger's identity and head
     Info,
     /// Write the whole ledger as JSONL that can be verified without the daemon
@@ -446,45 +443,6 @@ pub(crate) enum Ledger {
     },
 }
 
-const VERIFY_HELP: &str = "\
-A clean verdict says that no event in the file was changed, moved, dropped from the middle or slipped
-in. That the end was not cut off, and that whoever kept the ledger did not write all of it anew, can
-only be seen from outside: note down the head from time to time, and pass it as --known.
-
-Exit codes: 0 no fault, 1 faults, 2 the file cannot be read";
-
-/// `ledger verify`.
-#[derive(Debug, Args)]
-pub(crate) struct VerifyArgs {
-    /// The JSONL file; `-` reads stdin
-    #[arg(value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    /// The ledger that it must be of
-    #[arg(long, value_name = "UUID")]
-    pub(crate) ledger_id: Option<LedgerId>,
-    /// An event noted down earlier, which must still have this hash (repeatable)
-    #[arg(long, value_name = "SEQ:HASH", value_parser = parse_known)]
-    pub(crate) known: Vec<(GlobalSeq, EventHash)>,
-    /// A key that must have spoken for the ledger: then an export without a signed checkpoint is
-    /// refused
-    #[arg(long, value_name = "VKEY")]
-    pub(crate) key: Option<VerifierKey>,
-    /// A signed checkpoint that was kept elsewhere, which the ledger must go through (repeatable)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) against: Vec<PathBuf>,
-}
-
-fn parse_known(text: &str) -> Result<(GlobalSeq, EventHash), String> {
-    let wrong = || format!("`{text}` is not SEQ:HASH, as `fluxctl ledger info` prints the head");
-    let (seq, hash) = text.split_once(':').ok_or_else(wrong)?;
-    let seq = seq
-        .parse()
-        .ok()
-        .and_then(GlobalSeq::new)
-        .ok_or_else(wrong)?;
-    Ok((seq, hash.parse().map_err(|_| wrong())?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -514,15 +472,6 @@ mod tests {
     fn a_replay_needs_a_target_or_a_dry_run() {
         assert!(Cli::try_parse_from(["fluxctl", "agent", "replay", "5f0c"]).is_err());
         assert!(Cli::try_parse_from(["fluxctl", "agent", "replay", "5f0c", "--dry-run"]).is_ok());
-    }
-
-    #[test]
-    fn a_noted_event_is_its_seq_and_its_hash() {
-        let hash = "ab".repeat(32);
-        assert!(parse_known(&format!("7:{hash}")).is_ok());
-        for wrong in ["7", "0:", &format!("0:{hash}"), "7:abc"] {
-            assert!(parse_known(wrong).is_err(), "{wrong} was accepted");
-        }
     }
 
     #[test]

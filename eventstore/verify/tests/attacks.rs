@@ -295,7 +295,7 @@ fn a_cut_tail_is_found_by_an_event_that_was_noted_down_and_only_by_that() {
     let known = whole.verify().head.unwrap();
     let options = VerifyOptions {
         known: vec![known],
-        ..VerifyOptions::default()
+        ..unsigned()
     };
     let report = verify_export(cut.text().as_bytes(), &options);
     assert_eq!(codes(&report), [(FaultCode::KnownMissing, None)]);
@@ -314,7 +314,7 @@ fn a_ledger_that_was_linked_anew_is_found_by_an_event_that_was_noted_down() {
     );
     let options = VerifyOptions {
         known: vec![known],
-        ..VerifyOptions::default()
+        ..unsigned()
     };
     let report = verify_export(forged.text().as_bytes(), &options);
     assert_eq!(codes(&report), [(FaultCode::KnownDiffers, Some(10))]);
@@ -325,7 +325,7 @@ fn the_export_of_another_ledger_than_the_one_asked_about_is_found() {
     let ledger_id = Some(LedgerId::from_bytes([9; 16]));
     let options = VerifyOptions {
         ledger_id,
-        ..VerifyOptions::default()
+        ..unsigned()
     };
     let report = verify_export(Forge::new().text().as_bytes(), &options);
     assert_eq!(codes(&report), [(FaultCode::LedgerUnexpected, None)]);
@@ -365,7 +365,7 @@ fn lines_that_are_none_are_found_and_the_rest_is_still_checked() {
 fn a_line_above_the_limit_is_found_and_not_held_in_memory() {
     let options = VerifyOptions {
         line_bytes_max: 2000,
-        ..VerifyOptions::default()
+        ..unsigned()
     };
     let mut forge = Forge::new();
     forge.append("host", &format!("\"{}\"", "x".repeat(3000)));

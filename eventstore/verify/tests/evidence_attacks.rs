@@ -115,7 +115,8 @@ fn a_cut_tail_is_found_by_a_checkpoint_held_elsewhere() {
     check_against(&cut.evidence(OLD), &[held], &[(TailMissing, None)]);
     // The same in an export without a signature of its own.
     let held = sound().note_at(11, OLD);
-    check_against(&cut.lines(), &[held], &[(TailMissing, None)]);
+    let found = [(Unsigned, None), (TailMissing, None)];
+    check_against(&cut.lines(), &[held], &found);
 }
 
 #[test]
@@ -170,6 +171,53 @@ fn evidence_made_into_an_export_without_signatures_is_found_by_whoever_asks_for_
     };
     let report = verify_export(sound().text().as_bytes(), &options);
     assert_eq!(codes(&report), [(CheckpointMissing, None)]);
+}
+
+#[test]
+fn evidence_made_into_an_export_without_signatures_is_refused_unless_that_is_asked_for() {
+    let forge_last = |mut forge: Forge| {
+        let last = forge.events.len() - 1;
+        forge.set_payload(last, "{}");
+        forge.recommit(last);
+        forge.rehash(last);
+        forge.lines()
+    };
+    let mut of_stream = rotated().of_stream("session/a");
+    let stream = StreamName::parse("session/a").unwrap();
+    of_stream
+        .events
+        .retain(|event| event.header.stream == stream);
+    for lines in [forge_last(of_stream), forge_last(sound())] {
+        check(&lines, &[(Unsigned, None)]);
+        let allowed = VerifyOptions {
+            allow_unsigned: true,
+            ..VerifyOptions::default()
+        };
+        let report = verify_with(&lines, &allowed);
+        assert!(report.is_clean() && !report.is_signed());
+        let asked = VerifyOptions {
+            key: Some(vkey(OLD)),
+            ..allowed
+        };
+        assert_eq!(
+            codes(&verify_with(&lines, &asked)),
+            [(CheckpointMissing, None)]
+        );
+    }
+    let signed = verify_with(&rotated().evidence(NEW), &VerifyOptions::default());
+    assert!(signed.is_signed());
+}
+
+#[test]
+fn a_checkpoint_held_elsewhere_binds_the_unsigned_events_up_to_it_and_no_further() {
+    let forge = sound();
+    let held = VerifyOptions {
+        allow_unsigned: true,
+        ..against(&[forge.note_at(7, OLD), forge.note_at(4, OLD)])
+    };
+    let report = verify_with(&forge.lines(), &held);
+    assert!(report.is_clean(), "{:#?}", report.faults);
+    assert_eq!(report.held, Some(Position::new(7)));
 }
 
 #[test]
@@ -496,7 +544,8 @@ fn an_export_of_a_stream_is_held_against_other_checkpoints_by_a_proof_of_consist
     lines[0] = export::header_line(&plain.genesis, &plain.scope);
     let checkpoint = format!(",\"checkpoint\":{}", quoted(&plain.note_at(11, OLD)));
     replace_last(&mut lines, &checkpoint, "");
-    check_against(&lines, &[old], &[(AgainstUnproven, None)]);
+    let found = [(Unsigned, None), (AgainstUnproven, None)];
+    check_against(&lines, &[old], &found);
 }
 
 #[test]

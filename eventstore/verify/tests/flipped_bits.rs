@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use support::*;
 
 fn accepts(bytes: &[u8]) -> bool {
-    verify_export(bytes, &VerifyOptions::default()).is_clean()
+    verify_export(bytes, &unsigned()).is_clean()
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use indicatif::ProgressBar;
 use indicatif::ProgressStyle;
+use serde_json::Value;
 
 use super::Context;
 use super::file_error;
@@ -106,8 +107,9 @@ pub(super) fn run(
     })?;
     let shown = out.display();
     note(&format!(
-        "Wrote {} to {shown}. Check it with: fluxctl ledger verify {shown}",
-        human_bytes(bytes)
+        "Wrote {} to {shown}. Check it with: fluxctl ledger verify {shown} --key {}",
+        human_bytes(bytes),
+        key_of(client)
     ));
     if context.output.is_json() {
         let answer = serde_json::json!({"file": out, "bytes": bytes});
@@ -123,6 +125,17 @@ fn broken_off(path: &str, reason: &str) -> CliError {
         path: path.to_owned(),
         reason: format!("the export broke off ({reason}); the daemon's log says why"),
     }
+}
+
+/// The key that the daemon names, as a word of a shell: whose signature counts is not for the file to say.
+fn key_of(client: &Client) -> String {
+    let answer = client.get("/v1/ledger/key").unwrap_or_default();
+    let key = answer.pointer("/vkey").and_then(Value::as_str);
+    let is_plain = |key: &&str| {
+        key.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+/=._:-".contains(c))
+    };
+    key.filter(is_plain).unwrap_or("VKEY").to_owned()
 }
 
 fn part_of(out: &Path) -> PathBuf {

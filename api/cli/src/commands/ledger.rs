@@ -7,6 +7,7 @@ use std::io::BufReader;
 use std::path::Path;
 use std::path::PathBuf;
 
+use fluxvm_verify::ConsistencyProof;
 use fluxvm_verify::FaultCode;
 use fluxvm_verify::Report;
 use fluxvm_verify::VerifyOptions;
@@ -14,7 +15,7 @@ use fluxvm_verify::verify_export;
 
 use super::Context;
 use super::file_error;
-use crate::args::VerifyArgs;
+use crate::args::verify::VerifyArgs;
 use crate::compress;
 use crate::error::CliError;
 use crate::error::EXIT_FAILED;
@@ -32,20 +33,31 @@ pub(super) fn info(context: &Context) -> Result<u8, CliError> {
 pub(super) fn verify(context: &Context, args: VerifyArgs) -> Result<u8, CliError> {
     let read =
         |path: &PathBuf| std::fs::read_to_string(path).map_err(|error| file_error(path, error));
+    let proof = |path: &PathBuf| {
+        let proof = read(path)?.parse::<ConsistencyProof>();
+        proof.map_err(|error| file_error(path, io::Error::other(error)))
+    };
     let options = VerifyOptions {
         ledger_id: args.ledger_id,
         known: args.known,
         key: args.key,
+        allow_unsigned: args.allow_unsigned,
         against: args.against.iter().map(read).collect::<Result<_, _>>()?,
+        consistency: args
+            .consistency
+            .iter()
+            .map(proof)
+            .collect::<Result<_, _>>()?,
         ..VerifyOptions::default()
     };
     let lines = compress::lines(open(&args.file)?);
     let lines = lines.map_err(|error| file_error(&args.file, error))?;
     let report = verify_export(lines, &options);
-    let answer = render::verify::to_json(&args.file, &report);
-    context
-        .output
-        .show(&answer, |_, style| render::verify::render(&report, style))?;
+    let key = options.key.as_ref();
+    let answer = render::verify::to_json(&args.file, &report, key);
+    context.output.show(&answer, |_, style| {
+        render::verify::render(&report, key, style)
+    })?;
     Ok(exit_code(&report))
 }
 

@@ -8,6 +8,7 @@ use fluxvm_verify::FaultCode;
 use fluxvm_verify::Report;
 use fluxvm_verify::Scope;
 use fluxvm_verify::StreamName;
+use fluxvm_verify::VerifierKey;
 use serde_json::Value;
 use serde_json::json;
 
@@ -19,7 +20,9 @@ use super::toned;
 use crate::output::Style;
 
 /// The report as one JSON document.
-pub(crate) fn to_json(file: &Path, report: &Report) -> Value {
+///
+/// `key` is the one that was asked for.
+pub(crate) fn to_json(file: &Path, report: &Report, key: Option<&VerifierKey>) -> Value {
     let faults: Vec<Value> = report
         .faults
         .iter()
@@ -36,6 +39,8 @@ pub(crate) fn to_json(file: &Path, report: &Report) -> Value {
     json!({
         "file": file,
         "ok": report.is_clean(),
+        "verdict": Verdict::of(report).word(),
+        "signed": report.is_signed(),
         "ledger_id": report.genesis.as_ref().map(|genesis| genesis.ledger_id.to_string()),
         "scope": report.scope.as_ref().map(scope),
         "events": report.events,
@@ -60,14 +65,49 @@ pub(crate) fn to_json(file: &Path, report: &Report) -> Value {
             json!({"size": checkpoint.size.get(), "root": checkpoint.root.to_string()})
         }),
         "keys": report.keys.iter().map(|(_, key)| key.to_string()).collect::<Vec<_>>(),
+        "key_asked": key.map(ToString::to_string),
         "head": report.head.map(|(seq, hash)| json!({"seq": seq.get(), "hash": hash.to_string()})),
         "faults_total": report.faults_total,
         "faults": faults,
     })
 }
 
-/// The report for people.
-pub(crate) fn render(report: &Report, style: Style) -> String {
+/// What it all comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Sound, and signed for.
+    Ok,
+    /// Sound in itself, and the caller asked for no signature.
+    Unsigned,
+    /// Nothing is wrong, but what was held against it takes a proof that was not given.
+    NotProven,
+    /// There are faults.
+    Broken,
+}
+
+impl Verdict {
+    fn of(report: &Report) -> Verdict {
+        let unproven = |fault: &Fault| fault.code == FaultCode::AgainstUnproven;
+        match (report.is_clean(), report.is_signed()) {
+            (true, true) => Verdict::Ok,
+            (true, false) => Verdict::Unsigned,
+            (false, _) if report.faults.iter().all(unproven) => Verdict::NotProven,
+            (false, _) => Verdict::Broken,
+        }
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Verdict::Ok => "ok",
+            Verdict::Unsigned => "unsigned",
+            Verdict::NotProven => "not_proven",
+            Verdict::Broken => "broken",
+        }
+    }
+}
+
+/// The report for people. `key` is the one that was asked for.
+pub(crate) fn render(report: &Report, key: Option<&VerifierKey>, style: Style) -> String {
     let mut parts = Vec::new();
     if !report.faults.is_empty() {
         parts.push(faults(&report.faults, style));
@@ -75,7 +115,7 @@ pub(crate) fn render(report: &Report, style: Style) -> String {
     if !report.redactions.is_empty() {
         parts.push(redactions(report));
     }
-    parts.push(facts(report, style));
+    parts.push(facts(report, key, style));
     parts.push(verdict(report));
     parts.join("\n\n")
 }
@@ -105,7 +145,7 @@ fn redactions(report: &Report) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn facts(report: &Report, style: Style) -> String {
+fn facts(report: &Report, key: Option<&VerifierKey>, style: Style) -> String {
     let mut table = table(style, &[]);
     let mut row = |name: &str, value: String| {
         table.add_row(vec![toned(name, Tone::Plain), toned(value, Tone::Plain)]);
@@ -134,6 +174,16 @@ fn facts(report: &Report, style: Style) -> String {
     }
     if let Some(checkpoint) = &report.checkpoint {
         row("signed", format!("up to event {}", checkpoint.size));
+        for (at, (from, key)) in report.keys.iter().enumerate() {
+            match at {
+                0 => row("key", key.to_string()),
+                _ => row("", format!("from event {from} on {key}")),
+            }
+        }
+        if key.is_none() {
+            let whence = "taken from the file itself; compare it, or pass --key";
+            row("", whence.to_owned());
+        }
     }
     if let Some((seq, hash)) = report.head {
         row("head", format!("{seq}:{hash}"));
@@ -159,21 +209,41 @@ fn budgets(report: &Report) -> String {
 }
 
 fn verdict(report: &Report) -> String {
-    if !report.is_clean() {
-        let total = usize::try_from(report.faults_total).unwrap_or(usize::MAX);
-        let listed = report.faults.len();
-        let more = if listed < total {
-            format!(" ({listed} of them listed)")
-        } else {
-            String::new()
-        };
-        return format!("BROKEN: {}{more}.", count(total, "fault"));
-    }
     let between = match report.scope {
         Some(Scope::OneStream(_)) => "the stream's versions follow one another without a gap",
         _ => "the chain has no gap from the first event to the head",
     };
-    format!("OK: every event is what was hashed, and {between}.")
+    match Verdict::of(report) {
+        Verdict::Ok => format!("OK: every event is what was hashed, and {between}."),
+        Verdict::Unsigned => unsigned(report),
+        Verdict::NotProven => {
+            "NOT PROVEN: the export holds together, but not that it is of a ledger that goes \
+            through the checkpoint. Pass the proof that is named above as --consistency."
+                .to_owned()
+        }
+        Verdict::Broken => broken(report),
+    }
+}
+
+fn unsigned(report: &Report) -> String {
+    let binds = match report.held {
+        Some(held) => format!("nothing binds this to the ledger behind event {held}"),
+        None => "nothing binds this to the ledger".to_owned(),
+    };
+    format!(
+        "UNSIGNED: {binds}. The hashes fit together, which whoever wrote the file can bring about."
+    )
+}
+
+fn broken(report: &Report) -> String {
+    let total = usize::try_from(report.faults_total).unwrap_or(usize::MAX);
+    let listed = report.faults.len();
+    let more = if listed < total {
+        format!(" ({listed} of them listed)")
+    } else {
+        String::new()
+    };
+    format!("BROKEN: {}{more}.", count(total, "fault"))
 }
 
 fn scope(scope: &Scope) -> String {
@@ -188,8 +258,11 @@ mod tests {
     use super::*;
     use expect_test::expect;
     use fluxvm_verify::BudgetUse;
+    use fluxvm_verify::Checkpoint;
     use fluxvm_verify::EventKind;
     use fluxvm_verify::GlobalSeq;
+    use fluxvm_verify::Position;
+    use fluxvm_verify::TreeHash;
 
     fn fault(code: FaultCode, line: u64, seq: u64, kind: &str) -> Fault {
         let kind = EventKind::parse(kind).ok();
@@ -244,16 +317,37 @@ mod tests {
             budgets   1 limit of 1 session, never exceeded
 
             BROKEN: 2 faults."#]]
-        .assert_eq(&render(&report(), Style::default()));
+        .assert_eq(&render(&report(), None, Style::default()));
     }
 
-    #[test]
-    fn a_clean_report_says_what_it_means() {
-        let clean = Report {
+    fn clean() -> Report {
+        Report {
             faults: Vec::new(),
             faults_total: 0,
             ..report()
-        };
+        }
+    }
+
+    fn key() -> VerifierKey {
+        "flux.example/ledger+669cf786+AepKbGPinFIKvvVQexMuxfmVR3auvr57kkIe6mkURtIs"
+            .parse()
+            .expect("a key")
+    }
+
+    fn signed() -> Report {
+        Report {
+            checkpoint: Some(Checkpoint {
+                origin: "flux.example/ledger".to_owned(),
+                size: Position::new(1050),
+                root: TreeHash::of_nothing(),
+            }),
+            keys: vec![(Position::START, key())],
+            ..clean()
+        }
+    }
+
+    #[test]
+    fn a_clean_report_says_what_it_means_and_whose_key_was_believed() {
         expect![[r#"
             REDACTED event 1041 (exec)
 
@@ -261,8 +355,48 @@ mod tests {
             events    8
             redacted  1
             budgets   1 limit of 1 session, never exceeded
+            signed    up to event 1050
+            key       flux.example/ledger+669cf786+AepKbGPinFIKvvVQexMuxfmVR3auvr57kkIe6mkURtIs
+                      taken from the file itself; compare it, or pass --key
 
-            OK: every event is what was hashed, and the stream's versions follow one another without a gap."#]].assert_eq(&render(&clean, Style::default()));
+            OK: every event is what was hashed, and the stream's versions follow one another without a gap."#]].assert_eq(&render(&signed(), None, Style::default()));
+        let asked = render(&signed(), Some(&key()), Style::default());
+        assert!(asked.contains(&key().to_string()) && !asked.contains("the file itself"));
+    }
+
+    #[test]
+    fn what_nobody_signed_for_is_never_called_ok() {
+        let said = render(&clean(), None, Style::default());
+        assert!(
+            said.contains("UNSIGNED: nothing binds this to the ledger."),
+            "{said}"
+        );
+        assert!(!said.contains("OK"), "{said}");
+        let held = Report {
+            held: Some(Position::new(7)),
+            ..clean()
+        };
+        let said = render(&held, None, Style::default());
+        assert!(said.contains("to the ledger behind event 7."), "{said}");
+        let answer = to_json(Path::new("e.jsonl"), &clean(), None);
+        assert_eq!(answer["verdict"], "unsigned");
+    }
+
+    #[test]
+    fn what_takes_a_proof_is_not_called_broken() {
+        let mut unproven = signed();
+        unproven.faults_total = 1;
+        unproven.faults = vec![fault(FaultCode::AgainstUnproven, 9, 0, "")];
+        let said = render(&unproven, None, Style::default());
+        assert!(
+            said.contains("NOT PROVEN") && said.contains("--consistency"),
+            "{said}"
+        );
+        unproven
+            .faults
+            .push(fault(FaultCode::EventHash, 9, 1, "exec"));
+        let said = render(&unproven, None, Style::default());
+        assert!(said.contains("BROKEN"), "{said}");
     }
 
     #[test]
@@ -299,6 +433,7 @@ mod tests {
               "faults_total": 2,
               "file": "e.jsonl",
               "head": null,
+              "key_asked": null,
               "keys": [],
               "ledger_id": null,
               "ok": false,
@@ -311,8 +446,13 @@ mod tests {
                 }
               ],
               "scope": "session/5f0c",
-              "streams": 1
+              "signed": false,
+              "streams": 1,
+              "verdict": "broken"
             }"#]]
-        .assert_eq(&format!("{:#}", to_json(Path::new("e.jsonl"), &report())));
+        .assert_eq(&format!(
+            "{:#}",
+            to_json(Path::new("e.jsonl"), &report(), None)
+        ));
     }
 }

@@ -133,6 +133,8 @@ fault_codes! {
     ProofForm = "proof_form",
     /// The event is not in the tree that the first line names.
     ProofInvalid = "proof_invalid",
+    /// The export bears no signature of the ledger's key, and the caller did not say that it needs none.
+    Unsigned = "unsigned",
     /// The export bears no checkpoint where there must be one.
     CheckpointMissing = "checkpoint_missing",
     /// What should be a signed checkpoint is none.

@@ -53,9 +53,12 @@ pub struct VerifyOptions {
     /// Events that were noted down earlier outside the ledger. Each must still be there with the
     /// same hash. This is what catches a cut tail and a ledger that was linked anew.
     pub known: Vec<(GlobalSeq, EventHash)>,
-    /// A key that the ledger must have had at some time. With it an export without a signed
-    /// checkpoint is refused; without it the export is believed who speaks for it.
+    /// A key that the ledger must have had at some time. Without it the export is believed who
+    /// speaks for it.
     pub key: Option<VerifierKey>,
+    /// Take an export of format 1, which bears no signature: whoever has it could have written it
+    /// anew. Without this it is refused, and with a `key` it is in any case.
+    pub allow_unsigned: bool,
     /// Checkpoints, as notes, that were kept elsewhere. Each must be the ledger's own and the
     /// export must be of a ledger that goes through it. This too catches a cut tail and a ledger
     /// that was linked anew.
@@ -72,6 +75,7 @@ impl Default for VerifyOptions {
             ledger_id: None,
             known: Vec::new(),
             key: None,
+            allow_unsigned: false,
             against: Vec::new(),
             consistency: Vec::new(),
         }
@@ -99,6 +103,9 @@ pub struct Report {
     pub blobs: u64,
     /// The checkpoint of the export, where the right key signed it and the events give it.
     pub checkpoint: Option<Checkpoint>,
+    /// Up to where a checkpoint or a noted event that was held against the export of a whole ledger
+    /// binds its events.
+    pub held: Option<Position>,
     /// The keys that spoke for the ledger, each with the size from which on it did.
     pub keys: Vec<(Position, VerifierKey)>,
     /// The last event and its hash.
@@ -115,6 +122,12 @@ impl Report {
     /// Whether not a single fault was found.
     pub fn is_clean(&self) -> bool {
         self.faults_total == 0
+    }
+
+    /// Whether the ledger's key signed for what the export holds. Of one without any fault that is
+    /// not so only where [`VerifyOptions::allow_unsigned`] took it all the same.
+    pub fn is_signed(&self) -> bool {
+        self.checkpoint.is_some()
     }
 
     fn add_redacted(&mut self, event: &RecordedEvent) {

@@ -15,10 +15,7 @@ impl Walk<'_> {
     pub(super) fn check_checkpoint(&mut self, note: Option<&str>) {
         let tree = self.tree_head();
         let Some(note) = note else {
-            if tree.is_some() || self.options.key.is_some() {
-                let detail = "the export bears no checkpoint, so that nobody signs for it";
-                self.fault(FaultCode::CheckpointMissing, detail);
-            }
+            self.miss_checkpoint();
             return;
         };
         let Some(tree) = tree else {
@@ -46,6 +43,21 @@ impl Walk<'_> {
         let is_signed = self.judge(&signed);
         if is_signed && !self.signs_a_fork(signed.size(), signed.root()) && holds {
             self.report.checkpoint = Some(signed.checkpoint().clone());
+        }
+    }
+
+    fn miss_checkpoint(&mut self) {
+        let Some(header) = &self.header else {
+            // Nothing can be said of an export without knowing whose it is.
+            return;
+        };
+        if header.tree.is_some() || self.options.key.is_some() {
+            let detail = "the export bears no checkpoint, so that nobody signs for it";
+            self.fault(FaultCode::CheckpointMissing, detail);
+        } else if !self.options.allow_unsigned {
+            let detail =
+                "an export of format 1 bears no signature: whoever has it can have written it anew";
+            self.fault(FaultCode::Unsigned, detail);
         }
     }
 
@@ -145,7 +157,9 @@ impl Walk<'_> {
     fn hold_against_ledger(&mut self, held: &SignedCheckpoint) {
         let size = held.size();
         match self.tree.roots.get(&size).copied() {
-            Some(root) if root == held.root() => {}
+            Some(root) if root == held.root() => {
+                self.report.held = self.report.held.max(Some(size));
+            }
             Some(_) => {
                 let detail = format!("the first {size} events are not those that were signed");
                 self.fault(FaultCode::HistoryRewritten, detail);
@@ -192,7 +206,10 @@ impl Walk<'_> {
         let proof = self.options.consistency.iter().find(fits);
         let Some(proof) = proof else {
             let (from, to) = (from.0, to.0);
-            let detail = format!("it takes a proof of consistency from {from} to {to} events");
+            let detail = format!(
+                "it takes a proof of consistency from {from} to {to} events, which \
+                 `fluxctl ledger prove-consistency {from} {to}` fetches"
+            );
             return self.fault(FaultCode::AgainstUnproven, detail);
         };
         if let Err(e) = verify_consistency((from.0, &from.1), (to.0, &to.1), &proof.path) {

@@ -30,6 +30,7 @@ use crate::Payload;
 use crate::Position;
 use crate::RecordedAt;
 use crate::RecordedEvent;
+use crate::Scope;
 use crate::SignedCheckpoint;
 use crate::StreamName;
 use crate::StreamVersion;
@@ -249,15 +250,20 @@ impl<'a> Walk<'a> {
                 recorded_at: event.header.recorded_at,
             });
         }
-        if let Some(known) = self.known.remove(&event.header.seq)
-            && known != event.hash
-        {
-            self.fault(
-                FaultCode::KnownDiffers,
-                format!("noted was {known}, here is {}", event.hash),
-            );
+        if let Some(known) = self.known.remove(&event.header.seq) {
+            self.hold_against_known(event, known);
         }
         self.current = None;
+    }
+
+    fn hold_against_known(&mut self, event: &RecordedEvent, known: EventHash) {
+        if known != event.hash {
+            let detail = format!("noted was {known}, here is {}", event.hash);
+            self.fault(FaultCode::KnownDiffers, detail);
+        } else if self.report.scope == Some(Scope::WholeLedger) {
+            let position = event.header.seq.position();
+            self.report.held = self.report.held.max(Some(position));
+        }
     }
 
     fn take_end(&mut self, end: &ExportEnd) {
