@@ -109,6 +109,7 @@ class Verifier:
         self.faults, self.line, self.seq, self.ledger, self.last, self.end = [], 0, None, None, None, None
         self.versions, self.keys, self.parts, self.size, self.broken = {}, [], [], 0, False
         self.roots, self.signed, self.path, self.pending, self.events, self.seen = {}, {}, [], None, 0, set()
+        self.erased = {}
 
     def fault(self, code, detail=""):
         self.faults.append((self.line, code, self.seq, detail))
@@ -208,6 +209,28 @@ class Verifier:
             if self.size in self.wanted or self.size == self.tree:
                 self.roots[self.size] = root_of(self.parts)
         self.last = e
+        if e.get("redacted"):
+            self.erased[e["seq"]] = self.line, e
+        elif self.erased and e["kind"] in ("ledger.redacted", "ledger.shredded", "idempotency.erased"):
+            for seq in self.ordered(e, e["payload"]):
+                self.erased.pop(seq, None)
+
+    def ordered(self, order, payload):
+        """The erased events before this one that it orders to be erased."""
+        erased, own = [e for _, e in self.erased.values()], order["stream"]
+        try:
+            if order["kind"] == "idempotency.erased":
+                return [e["seq"] for e in erased if e["stream"] == own and e["seq"] == payload["seq"]]
+            if own != "ledger":
+                return []
+            if order["kind"] == "ledger.redacted":
+                return list(payload["seqs"])
+            said = [e for e in erased if e["stream"] == "session/" + payload["session"]]
+            requests = {e["correlation_id"] for e in said}
+            answers = [e for e in erased if e["kind"] == "idempotency.answered" and e["correlation_id"] in requests]
+            return [e["seq"] for e in said + answers]
+        except (TypeError, KeyError):
+            return []
 
     def rotate(self, e):
         old = self.keys[-1][1]
@@ -339,6 +362,9 @@ def verify(lines, key=None, against=(), unsigned=False):
         v.fault("proof_missing")
     if v.end is None:
         v.fault("truncated", "there is no last line")
+    for v.seq, (line, _) in v.erased.items() if v.ledger and v.whole else ():
+        v.faults.append((line, "redaction_unordered", v.seq, "it is erased, and no event orders that"))
+    v.seq = None
     for note in against:
         v.hold(note)
     if key and key not in [k for _, k in v.keys]:

@@ -95,7 +95,12 @@ pub(crate) fn lines(
             (Scope::OneStream(stream), Some(VecDeque::from(seqs)))
         }
     };
-    let header = evidence_header_line(&shared.genesis, &scope, tree);
+    let header = evidence_header_line(
+        &shared.genesis,
+        &scope,
+        tree,
+        options.content == Content::WithBlobs,
+    );
     let head_hash = shared.genesis.hash();
     Ok(Evidence {
         lines: VecDeque::from([header]),

@@ -30,7 +30,7 @@ fn redaction(seqs: &[u64], blobs: &[BlobDigest]) -> Redaction {
             .collect(),
         blobs: blobs.to_vec(),
         looked_until: Position::START,
-        append: one("ledger", 0),
+        append: order(seqs),
     }
 }
 

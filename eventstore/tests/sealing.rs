@@ -75,8 +75,16 @@ async fn with_secrets(ledger: &Ledger) {
 fn shred(name: &str) -> Shred {
     Shred {
         stream: stream(name),
-        append: one("ledger", 0),
+        append: shredded(name.trim_start_matches("session/")),
     }
+}
+
+/// The order by which a session is erased, as the daemon records it.
+fn shredded(session: &str) -> Append {
+    let kind = EventKind::parse("ledger.shredded").unwrap();
+    let payload = json!({"reason": "r", "session": session});
+    let event = NewEvent::new(kind, 1, &payload).unwrap();
+    append(vec![to("ledger", ExpectedVersion::Any, vec![event])])
 }
 
 fn files_with(dir: &Path, what: &[u8]) -> Vec<String> {

@@ -89,6 +89,14 @@ pub fn one(name: &str, n: u64) -> Append {
     append(vec![to(name, ExpectedVersion::Any, vec![event(n)])])
 }
 
+/// The order by which events are erased, as the daemon records it.
+pub fn order(seqs: &[u64]) -> Append {
+    let kind = EventKind::parse("ledger.redacted").unwrap();
+    let payload = json!({"blobs": 0, "reason": "r", "seqs": seqs});
+    let event = NewEvent::new(kind, 1, &payload).unwrap();
+    append(vec![to("ledger", ExpectedVersion::Any, vec![event])])
+}
+
 pub async fn fill(ledger: &Ledger, name: &str, events: u64) {
     for n in 0..events {
         ledger.append(one(name, n)).await.unwrap();

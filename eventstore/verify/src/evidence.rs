@@ -16,6 +16,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::EventHash;
 use crate::GlobalSeq;
@@ -158,6 +159,21 @@ pub fn blob_references(payload: &[u8]) -> Vec<EventHash> {
         }
     }
     found
+}
+
+/// The blobs that a payload names as stored content: `blob` in its `stdout` and `stderr`, and the list `blobs`.
+/// A digest anywhere else can be one of something that was never stored.
+pub fn blob_names(payload: &[u8]) -> Vec<EventHash> {
+    let Ok(payload) = serde_json::from_slice::<Value>(payload) else {
+        return Vec::new();
+    };
+    let outputs = ["/stdout/blob", "/stderr/blob"];
+    let outputs = outputs.iter().filter_map(|path| payload.pointer(path));
+    let list = payload.pointer("/blobs").and_then(Value::as_array);
+    let named = outputs.chain(list.into_iter().flatten());
+    named
+        .filter_map(|digest| digest.as_str()?.parse().ok())
+        .collect()
 }
 
 /// Leaves out of each path what it shares with the one before, and puts it back.

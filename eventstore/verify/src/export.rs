@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Format 2 is the same as evidence: the first line names the state of the ledger that the events
-//! are in (`tree_size`, `tree_root`), lines of [proofs and blobs](crate::evidence) stand between,
+//! are in (`tree_size`, `tree_root`, and `content` where that came along), lines of [proofs and blobs](crate::evidence) stand between,
 //! and the last line bears the signed checkpoint of that state (`checkpoint`).
 //!
 //! The payload stands in the line exactly as it was hashed. A redacted event has `"payload":null`,
@@ -74,6 +74,8 @@ pub struct ExportHeader {
     pub genesis_hash: EventHash,
     /// The state of the ledger that the events are proven to be in; there in format 2.
     pub tree: Option<TreeHead>,
+    /// The stored content that events name came along. Exports from before this was said had it too.
+    pub with_content: bool,
 }
 
 /// The last line: how many events there were and which was the last.
@@ -137,6 +139,8 @@ struct HeaderFields {
     tree_size: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tree_root: Option<EventHash>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    content: Option<bool>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -184,17 +188,24 @@ pub fn header_line(genesis: &Genesis, scope: &Scope) -> String {
         scope: scope.clone(),
         genesis_hash: genesis.hash(),
         tree: None,
+        with_content: false,
     })
 }
 
 /// The first line of an export as evidence, with its line feed.
-pub fn evidence_header_line(genesis: &Genesis, scope: &Scope, tree: TreeHead) -> String {
+pub fn evidence_header_line(
+    genesis: &Genesis,
+    scope: &Scope,
+    tree: TreeHead,
+    with_content: bool,
+) -> String {
     render_header(&ExportHeader {
         format: FORMAT_EVIDENCE,
         genesis: genesis.clone(),
         scope: scope.clone(),
         genesis_hash: genesis.hash(),
         tree: Some(tree),
+        with_content,
     })
 }
 
@@ -295,6 +306,7 @@ fn render_header(header: &ExportHeader) -> String {
         tree_root: header
             .tree
             .map(|tree| EventHash::from_bytes(*tree.root.as_bytes())),
+        content: header.with_content.then_some(true),
     })
 }
 
@@ -329,12 +341,17 @@ fn read_header(text: &str) -> Result<ExportHeader, LineError> {
         }
         _ => None,
     };
+    if fields.content.is_some() && tree.is_none() {
+        let reason = "content belongs to format 2 and only to it";
+        return Err(LineError::Malformed(reason.to_owned()));
+    }
     Ok(ExportHeader {
         format: fields.format,
         genesis,
         scope,
         genesis_hash: fields.genesis,
         tree,
+        with_content: fields.content == Some(true),
     })
 }
 

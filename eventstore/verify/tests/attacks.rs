@@ -264,6 +264,7 @@ fn a_version_that_is_left_out_or_repeated_is_found_even_where_it_was_linked_anew
 #[test]
 fn a_redacted_event_is_accepted_and_counted() {
     let mut forge = Forge::new();
+    forge.append_kind(LEDGER_STREAM, "ledger.redacted", "{\"seqs\":[3,10]}");
     forge.events[2].payload = Payload::Redacted;
     forge.events[9].payload = Payload::Redacted;
     let report = forge.verify();
@@ -279,7 +280,10 @@ fn a_redaction_that_hides_another_payload_is_found() {
             forge.recommit(2);
             forge.events[2].payload = Payload::Redacted;
         },
-        &[(FaultCode::RedactedHash, Some(3))],
+        &[
+            (FaultCode::RedactedHash, Some(3)),
+            (FaultCode::RedactionUnordered, Some(3)),
+        ],
     );
 }
 

@@ -185,5 +185,6 @@ fn an_erased_command_still_counts() {
         let at = story.start(PARENT, 1);
         story.0.events[at].payload = Payload::Redacted;
     }
+    story.say(LEDGER_STREAM, "ledger.redacted", None, r#"{"seqs":[2,3]}"#);
     assert_eq!(story.found(), [(BudgetExceeded, Some(3))]);
 }

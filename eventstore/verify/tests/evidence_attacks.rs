@@ -304,7 +304,11 @@ fn a_rotation_that_cannot_be_read_is_found() {
     check(&forge.evidence(OLD), &[(RotationForm, Some(8))]);
     let mut forge = rotated();
     forge.events[7].payload = Payload::Redacted;
-    let expected = [(RotationForm, Some(8)), (CheckpointUnsigned, None)];
+    let expected = [
+        (RotationForm, Some(8)),
+        (CheckpointUnsigned, None),
+        (RedactionUnordered, Some(8)),
+    ];
     check(&forge.evidence(NEW), &expected);
 }
 
@@ -496,6 +500,7 @@ fn a_redacted_event_with_another_commitment_is_found() {
     forge.set_payload(3, "{}");
     forge.recommit(3);
     forge.events[3].payload = Payload::Redacted;
+    forge.append_kind(LEDGER_STREAM, "ledger.redacted", "{\"seqs\":[4]}");
     check(&forge.evidence(OLD), &[(RedactedHash, Some(4))]);
 }
 

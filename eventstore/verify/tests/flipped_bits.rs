@@ -14,6 +14,7 @@ fn accepts(bytes: &[u8]) -> bool {
 fn every_single_bit_of_a_small_export_counts() {
     let mut forge = Forge::of_ledger(1, 3);
     forge.append("host", "null");
+    forge.append_kind(LEDGER_STREAM, "ledger.redacted", "{\"seqs\":[2]}");
     forge.events[1].payload = Payload::Redacted;
     let mut text = forge.text().into_bytes();
     assert!(accepts(&text));

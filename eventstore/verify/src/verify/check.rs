@@ -15,6 +15,7 @@ use crate::EventHash;
 use crate::Payload;
 use crate::RecordedEvent;
 use crate::check_canonical;
+use crate::evidence::blob_names;
 use crate::evidence::blob_references;
 use crate::export::ExportLine;
 use crate::export::LineError;
@@ -35,6 +36,8 @@ pub(super) struct Checked {
     pub(super) faults: Vec<(FaultCode, String)>,
     /// The blobs that the event refers to.
     pub(super) references: Vec<EventHash>,
+    /// Those of them that it names as stored content.
+    pub(super) named: Vec<EventHash>,
 }
 
 /// What comes next in the file, checked by itself.
@@ -138,6 +141,7 @@ fn check_line(line: &[u8]) -> Checked {
         parsed,
         faults: Vec::new(),
         references: Vec::new(),
+        named: Vec::new(),
     };
     if let Ok(ExportLine::Event(event)) = &checked.parsed {
         check_payload(event, &mut checked.faults);
@@ -146,6 +150,10 @@ fn check_line(line: &[u8]) -> Checked {
             .payload_bytes()
             .map(blob_references)
             .unwrap_or_default();
+        // Most events name none, and to read JSON takes longer than to look for digests.
+        if !checked.references.is_empty() {
+            checked.named = event.payload_bytes().map(blob_names).unwrap_or_default();
+        }
     }
     checked
 }

@@ -175,6 +175,12 @@ fault_codes! {
     BlobDigest = "blob_digest",
     /// No event refers to the blob.
     BlobForeign = "blob_foreign",
+    /// The blob was there before.
+    BlobRepeated = "blob_repeated",
+    /// An event names the blob, the first line says that content came along, and it is not there.
+    BlobMissing = "blob_missing",
+    /// The payload is erased and no later event ordered that.
+    RedactionUnordered = "redaction_unordered",
     /// An event that the caller noted down is not there.
     KnownMissing = "known_missing",
     /// An event that the caller noted down has another hash: the ledger was linked anew.

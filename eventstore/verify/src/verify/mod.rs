@@ -2,11 +2,12 @@
 //!
 //! It never stops at the first fault: what matters after an incident is how far the damage goes. It
 //! needs no more memory than a few lines for each core, one number per stream, one range per gap,
-//! a few numbers per session with a budget, the names of blobs where there are any, and the faults
+//! a few numbers per session with a budget and per erased event that waits for its order, the names of blobs where there are any, and the faults
 //! themselves.
 
 mod budget;
 mod check;
+mod erasure;
 mod fault;
 mod lines;
 mod walk;
@@ -14,18 +15,17 @@ mod walk;
 use std::io::BufRead;
 
 pub use budget::BudgetUse;
+pub use erasure::Redaction;
 pub use fault::Fault;
 pub use fault::FaultCode;
 
 use crate::Checkpoint;
 use crate::ConsistencyProof;
 use crate::EventHash;
-use crate::EventKind;
 use crate::Genesis;
 use crate::GlobalSeq;
 use crate::LedgerId;
 use crate::Position;
-use crate::RecordedEvent;
 use crate::StreamName;
 use crate::VerifierKey;
 use crate::export::LINE_BYTES_MAX;
@@ -82,10 +82,19 @@ impl Default for VerifyOptions {
     }
 }
 
+/// The stored content that events name as such.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ContentCount {
+    /// How many blobs are named.
+    pub named: u64,
+    /// How many of them are in the export.
+    pub present: u64,
+}
+
 /// What the verifier found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The faults in the order of the lines.
+    /// The faults in the order of the lines; behind them what only the whole of the file shows.
     pub faults: Vec<Fault>,
     /// How many faults there are, also where not all of them are listed.
     pub faults_total: u64,
@@ -95,12 +104,14 @@ pub struct Report {
     pub streams: u64,
     /// How many of the events had been redacted.
     pub redacted: u64,
-    /// Which ones, as far as they are listed.
-    pub redactions: Vec<(GlobalSeq, EventKind)>,
+    /// Which ones, as far as they are listed, each with the event that ordered it.
+    pub redactions: Vec<Redaction>,
     /// How many proofs of single events were read.
     pub proofs: u64,
     /// How many blobs were read whole.
     pub blobs: u64,
+    /// How much of the stored content that the events name is here.
+    pub content: ContentCount,
     /// The checkpoint of the export, where the right key signed it and the events give it.
     pub checkpoint: Option<Checkpoint>,
     /// Up to where a checkpoint or a noted event that was held against the export of a whole ledger
@@ -128,14 +139,6 @@ impl Report {
     /// not so only where [`VerifyOptions::allow_unsigned`] took it all the same.
     pub fn is_signed(&self) -> bool {
         self.checkpoint.is_some()
-    }
-
-    fn add_redacted(&mut self, event: &RecordedEvent) {
-        self.redacted += 1;
-        if self.redactions.len() < FAULTS_LISTED_MAX {
-            let kind = event.header.kind.clone();
-            self.redactions.push((event.header.seq, kind));
-        }
     }
 
     fn add(&mut self, fault: Fault) {

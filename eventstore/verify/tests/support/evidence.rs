@@ -115,6 +115,7 @@ impl Forge {
             &self.genesis,
             &self.scope,
             tree,
+            false,
         )];
         let mut paths = Paths::default();
         let mut end = export::ExportEnd {

@@ -1,11 +1,14 @@
 //! The walk over blobs: each is whole, is what its digest says, and belongs to an event.
 
+use std::collections::BTreeMap;
 use std::collections::HashSet;
 
 use super::Walk;
 use crate::EventHash;
+use crate::GlobalSeq;
 use crate::evidence::BLOB_CHUNK_BYTES;
 use crate::evidence::ExportBlob;
+use crate::verify::ContentCount;
 use crate::verify::FaultCode;
 
 /// What the walk knows of blobs so far.
@@ -13,6 +16,10 @@ use crate::verify::FaultCode;
 pub(super) struct Blobs {
     /// What events refer to.
     pub(super) references: HashSet<EventHash>,
+    /// What events name as stored content, with the first event that does.
+    named: BTreeMap<EventHash, GlobalSeq>,
+    /// What was read whole.
+    whole: HashSet<EventHash>,
     /// The blob of which parts are still to come.
     open: Option<Open>,
 }
@@ -22,6 +29,14 @@ struct Open {
     bytes: u64,
     taken: u64,
     hasher: blake3::Hasher,
+}
+
+impl Blobs {
+    pub(super) fn name(&mut self, seq: GlobalSeq, named: Vec<EventHash>) {
+        for digest in named {
+            self.named.entry(digest).or_insert(seq);
+        }
+    }
 }
 
 impl Walk<'_> {
@@ -35,6 +50,10 @@ impl Walk<'_> {
             if !self.blobs.references.contains(&part.digest) {
                 let detail = format!("no event refers to blob {}", part.digest);
                 self.fault(FaultCode::BlobForeign, detail);
+            }
+            if self.blobs.whole.contains(&part.digest) {
+                let detail = format!("blob {} was there before", part.digest);
+                self.fault(FaultCode::BlobRepeated, detail);
             }
             self.blobs.open = Some(Open {
                 digest: part.digest,
@@ -66,9 +85,31 @@ impl Walk<'_> {
         }
         if is_last && let Some(open) = self.blobs.open.take() {
             self.report.blobs += 1;
+            self.blobs.whole.insert(open.digest);
             if open.hasher.finalize().as_bytes() != open.digest.as_bytes() {
                 let detail = format!("the content is not that of blob {}", open.digest);
                 self.fault(FaultCode::BlobDigest, detail);
+            }
+        }
+    }
+
+    /// Counts what is there of what is named. All of it must be where the first line says so.
+    pub(super) fn check_blobs(&mut self) {
+        let named = std::mem::take(&mut self.blobs.named);
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let whole = std::mem::take(&mut self.blobs.whole);
+        let present = named.keys().filter(|digest| whole.contains(digest));
+        self.report.content = ContentCount {
+            named: count(named.len()),
+            present: count(present.count()),
+        };
+        if !self.header.as_ref().is_some_and(|it| it.with_content) {
+            return;
+        }
+        for (digest, seq) in named {
+            if !whole.contains(&digest) {
+                let detail = format!("event {seq} names blob {digest}, and it is not here");
+                self.fault(FaultCode::BlobMissing, detail);
             }
         }
     }

@@ -21,6 +21,7 @@ use super::budget::Budgets;
 use super::check::Checked;
 use super::check::Item;
 use super::check::check_all;
+use super::erasure::Erasures;
 use super::lines::Lines;
 use crate::EventHash;
 use crate::FORMAT_VERSION;
@@ -89,6 +90,7 @@ struct Walk<'a> {
     tree: Tree,
     blobs: Blobs,
     budgets: Budgets,
+    erasures: Erasures,
 }
 
 impl<'a> Walk<'a> {
@@ -115,6 +117,7 @@ impl<'a> Walk<'a> {
             tree,
             blobs: Blobs::default(),
             budgets: Budgets::default(),
+            erasures: Erasures::default(),
         }
     }
 
@@ -142,6 +145,7 @@ impl<'a> Walk<'a> {
             parsed,
             faults,
             references,
+            named,
         } = checked;
         if self.line == 1 && !matches!(parsed, Ok(ExportLine::Header(_))) {
             self.fault(
@@ -160,6 +164,7 @@ impl<'a> Walk<'a> {
             Ok(ExportLine::Event(event)) => {
                 if self.tree_head().is_some() {
                     self.blobs.references.extend(references);
+                    self.blobs.name(event.header.seq, named);
                 }
                 self.take_event(&event, faults);
             }
@@ -231,7 +236,8 @@ impl<'a> Walk<'a> {
         self.current = Some((event.header.seq, event.header.kind.clone()));
         self.report.events += 1;
         if event.payload == Payload::Redacted {
-            self.report.add_redacted(event);
+            self.report.redacted += 1;
+            self.erasures.list(event);
         }
         for (code, detail) in faults {
             self.fault(code, detail);
@@ -241,6 +247,8 @@ impl<'a> Walk<'a> {
             self.check_link(event);
             self.check_version(event);
             self.take_leaf(event);
+            let is_whole = self.report.scope == Some(Scope::WholeLedger);
+            self.erasures.take(event, self.line, is_whole);
             for (code, detail) in self.budgets.take(event) {
                 self.fault(code, detail);
             }
@@ -286,7 +294,28 @@ impl<'a> Walk<'a> {
         if !matches {
             self.fault(FaultCode::EndHead, "the last line names another last event");
         }
+        self.check_blobs();
         self.check_checkpoint(end.checkpoint.as_deref());
+    }
+
+    /// What nobody ordered to be erased, of a whole ledger. Where only one stream is here, the order can
+    /// lie in another.
+    fn check_erasures(&mut self) {
+        let (listed, unordered) = std::mem::take(&mut self.erasures).finish();
+        self.report.redactions = listed;
+        if self.report.scope != Some(Scope::WholeLedger) {
+            return;
+        }
+        for erased in unordered {
+            let detail = "it is erased, and no event orders that";
+            self.report.add(Fault {
+                code: FaultCode::RedactionUnordered,
+                line: erased.line,
+                seq: Some(erased.seq),
+                kind: erased.kind,
+                detail: detail.to_owned(),
+            });
+        }
     }
 
     fn finish(mut self) -> Report {
@@ -297,6 +326,7 @@ impl<'a> Walk<'a> {
         if !self.end_seen {
             self.fault(FaultCode::Truncated, "the export has no last line");
         }
+        self.check_erasures();
         self.check_held();
         for (seq, hash) in std::mem::take(&mut self.known) {
             let detail = format!("event {seq} with hash {hash} was noted and is not here");

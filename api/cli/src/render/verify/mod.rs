@@ -1,16 +1,20 @@
 //! The verdict on an export: every fault, then what was read and what that means.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod json;
+mod verdict;
 
+use std::collections::BTreeSet;
+
+use fluxvm_verify::ContentCount;
 use fluxvm_verify::Fault;
 use fluxvm_verify::FaultCode;
 use fluxvm_verify::Report;
 use fluxvm_verify::Scope;
 use fluxvm_verify::StreamName;
 use fluxvm_verify::VerifierKey;
-use serde_json::Value;
-use serde_json::json;
+
+pub(crate) use json::to_json;
+use verdict::verdict;
 
 use super::Tone;
 use super::count;
@@ -18,93 +22,6 @@ use super::finish;
 use super::table;
 use super::toned;
 use crate::output::Style;
-
-/// The report as one JSON document.
-///
-/// `key` is the one that was asked for.
-pub(crate) fn to_json(file: &Path, report: &Report, key: Option<&VerifierKey>) -> Value {
-    let faults: Vec<Value> = report
-        .faults
-        .iter()
-        .map(|fault| {
-            json!({
-                "code": fault.code.as_str(),
-                "seq": fault.seq.map(|seq| seq.get()),
-                "kind": fault.kind.as_ref().map(ToString::to_string),
-                "line": fault.line,
-                "detail": fault.detail,
-            })
-        })
-        .collect();
-    json!({
-        "file": file,
-        "ok": report.is_clean(),
-        "verdict": Verdict::of(report).word(),
-        "signed": report.is_signed(),
-        "ledger_id": report.genesis.as_ref().map(|genesis| genesis.ledger_id.to_string()),
-        "scope": report.scope.as_ref().map(scope),
-        "events": report.events,
-        "streams": report.streams,
-        "redacted": report.redacted,
-        "redactions": report
-            .redactions
-            .iter()
-            .map(|(seq, kind)| json!({"seq": seq.get(), "kind": kind.to_string()}))
-            .collect::<Vec<_>>(),
-        "proofs": report.proofs,
-        "blobs": report.blobs,
-        "budgets": report
-            .budgets
-            .iter()
-            .map(|it| {
-                let stream = it.stream.to_string();
-                json!({"stream": stream, "name": it.name, "limit": it.limit, "most": it.most})
-            })
-            .collect::<Vec<_>>(),
-        "checkpoint": report.checkpoint.as_ref().map(|checkpoint| {
-            json!({"size": checkpoint.size.get(), "root": checkpoint.root.to_string()})
-        }),
-        "keys": report.keys.iter().map(|(_, key)| key.to_string()).collect::<Vec<_>>(),
-        "key_asked": key.map(ToString::to_string),
-        "head": report.head.map(|(seq, hash)| json!({"seq": seq.get(), "hash": hash.to_string()})),
-        "faults_total": report.faults_total,
-        "faults": faults,
-    })
-}
-
-/// What it all comes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// Sound, and signed for.
-    Ok,
-    /// Sound in itself, and the caller asked for no signature.
-    Unsigned,
-    /// Nothing is wrong, but what was held against it takes a proof that was not given.
-    NotProven,
-    /// There are faults.
-    Broken,
-}
-
-impl Verdict {
-    fn of(report: &Report) -> Verdict {
-        let unproven = |fault: &Fault| fault.code == FaultCode::AgainstUnproven;
-        match (report.is_clean(), report.is_signed()) {
-            (true, true) => Verdict::Ok,
-            (true, false) => Verdict::Unsigned,
-            (false, _) if report.faults.iter().all(unproven) => Verdict::NotProven,
-            (false, _) => Verdict::Broken,
-        }
-    }
-
-    fn word(self) -> &'static str {
-        match self {
-            Verdict::Ok => "ok",
-            Verdict::Unsigned => "unsigned",
-            Verdict::NotProven => "not_proven",
-            Verdict::Broken => "broken",
-        }
-    }
-}
 
 /// The report for people. `key` is the one that was asked for.
 pub(crate) fn render(report: &Report, key: Option<&VerifierKey>, style: Style) -> String {
@@ -140,8 +57,15 @@ fn faults(faults: &[Fault], style: Style) -> String {
 
 /// What was erased in good order is no fault, and is said all the same.
 fn redactions(report: &Report) -> String {
-    let lines = report.redactions.iter();
-    let lines = lines.map(|(seq, kind)| format!("REDACTED event {seq} ({kind})"));
+    let is_stream = matches!(report.scope, Some(Scope::OneStream(_)));
+    let lines = report.redactions.iter().map(|it| {
+        let order = match it.order {
+            Some(order) => format!("ordered by event {order}"),
+            None if is_stream => "its order is not in this export".to_owned(),
+            None => "no order found".to_owned(),
+        };
+        format!("REDACTED event {} ({}), {order}", it.seq, it.kind)
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -168,6 +92,10 @@ fn facts(report: &Report, key: Option<&VerifierKey>, style: Style) -> String {
         if number > 0 {
             row(name, number.to_string());
         }
+    }
+    let ContentCount { named, present } = report.content;
+    if named > 0 {
+        row("content", format!("{present} of {named}"));
     }
     if !report.budgets.is_empty() {
         row("budgets", budgets(report));
@@ -208,44 +136,6 @@ fn budgets(report: &Report) -> String {
     format!("{limits} of {sessions}, {of_them}")
 }
 
-fn verdict(report: &Report) -> String {
-    let between = match report.scope {
-        Some(Scope::OneStream(_)) => "the stream's versions follow one another without a gap",
-        _ => "the chain has no gap from the first event to the head",
-    };
-    match Verdict::of(report) {
-        Verdict::Ok => format!("OK: every event is what was hashed, and {between}."),
-        Verdict::Unsigned => unsigned(report),
-        Verdict::NotProven => {
-            "NOT PROVEN: the export holds together, but not that it is of a ledger that goes \
-            through the checkpoint. Pass the proof that is named above as --consistency."
-                .to_owned()
-        }
-        Verdict::Broken => broken(report),
-    }
-}
-
-fn unsigned(report: &Report) -> String {
-    let binds = match report.held {
-        Some(held) => format!("nothing binds this to the ledger behind event {held}"),
-        None => "nothing binds this to the ledger".to_owned(),
-    };
-    format!(
-        "UNSIGNED: {binds}. The hashes fit together, which whoever wrote the file can bring about."
-    )
-}
-
-fn broken(report: &Report) -> String {
-    let total = usize::try_from(report.faults_total).unwrap_or(usize::MAX);
-    let listed = report.faults.len();
-    let more = if listed < total {
-        format!(" ({listed} of them listed)")
-    } else {
-        String::new()
-    };
-    format!("BROKEN: {}{more}.", count(total, "fault"))
-}
-
 fn scope(scope: &Scope) -> String {
     match scope {
         Scope::WholeLedger => "the whole ledger".to_owned(),
@@ -256,12 +146,15 @@ fn scope(scope: &Scope) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
     use expect_test::expect;
     use fluxvm_verify::BudgetUse;
     use fluxvm_verify::Checkpoint;
     use fluxvm_verify::EventKind;
     use fluxvm_verify::GlobalSeq;
     use fluxvm_verify::Position;
+    use fluxvm_verify::Redaction;
     use fluxvm_verify::TreeHash;
 
     fn fault(code: FaultCode, line: u64, seq: u64, kind: &str) -> Fault {
@@ -287,10 +180,15 @@ mod tests {
             events: 8,
             streams: 1,
             redacted: 1,
-            redactions: vec![(
-                GlobalSeq::new(1041).expect("a seq"),
-                EventKind::parse("exec").expect("a kind"),
-            )],
+            redactions: vec![Redaction {
+                seq: GlobalSeq::new(1041).expect("a seq"),
+                kind: EventKind::parse("exec").expect("a kind"),
+                order: GlobalSeq::new(1044),
+            }],
+            content: ContentCount {
+                named: 2,
+                present: 1,
+            },
             budgets: vec![BudgetUse {
                 stream: stream.clone(),
                 name: "max_execs",
@@ -309,11 +207,12 @@ mod tests {
             7     1042  exec  payload_commitment  as told
             9     -     -     truncated           as told
 
-            REDACTED event 1041 (exec)
+            REDACTED event 1041 (exec), ordered by event 1044
 
             covers    session/5f0c
             events    8
             redacted  1
+            content   1 of 2
             budgets   1 limit of 1 session, never exceeded
 
             BROKEN: 2 faults."#]]
@@ -349,11 +248,12 @@ mod tests {
     #[test]
     fn a_clean_report_says_what_it_means_and_whose_key_was_believed() {
         expect![[r#"
-            REDACTED event 1041 (exec)
+            REDACTED event 1041 (exec), ordered by event 1044
 
             covers    session/5f0c
             events    8
             redacted  1
+            content   1 of 2
             budgets   1 limit of 1 session, never exceeded
             signed    up to event 1050
             key       flux.example/ledger+669cf786+AepKbGPinFIKvvVQexMuxfmVR3auvr57kkIe6mkURtIs
@@ -413,6 +313,10 @@ mod tests {
                 }
               ],
               "checkpoint": null,
+              "content": {
+                "named": 2,
+                "present": 1
+              },
               "events": 8,
               "faults": [
                 {
@@ -442,6 +346,7 @@ mod tests {
               "redactions": [
                 {
                   "kind": "exec",
+                  "order": 1044,
                   "seq": 1041
                 }
               ],
