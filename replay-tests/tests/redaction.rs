@@ -250,6 +250,114 @@ fn fluxctl_does_all_of_it() {
 }
 
 #[test]
+fn exports_and_proofs_are_checked_without_the_daemon_and_forgeries_are_not_called_ok() {
+    let state = State::new();
+    let daemon = Daemon::start(&state);
+    let session = daemon.api().create();
+    let seq = daemon.api().exec(&session, "echo one").seq.to_string();
+    let ctl = daemon.ctl();
+    let [old, own, whole, event, later] =
+        ["old", "own", "whole", "event", "later"].map(|name| state.beside(name));
+    let [old, own, whole, event, later] =
+        [&old, &own, &whole, &event, &later].map(|path| path.to_str().expect("text"));
+    let ran = |words: &[&str]| ctl.run(&[&["--table"], words].concat());
+    let well = |words: &[&str]| {
+        let ran = ran(words);
+        assert_eq!(ran.code, 0, "{words:?}: {}{}", ran.text(), ran.errors());
+        ran
+    };
+    well(&["ledger", "checkpoint", "--out", old]);
+    let _ = daemon.api().exec(&session, "echo two");
+    let key = ctl.run(&["--json", "ledger", "key"]).json(0)["vkey"].clone();
+    let key = key.as_str().expect("text");
+    let hint = well(&["agent", "export", &session, "--with-content", "--out", own]);
+    assert!(
+        hint.errors().contains(&format!("--key {key}")),
+        "{}",
+        hint.errors()
+    );
+    well(&["ledger", "export", "--out", whole]);
+    well(&["ledger", "prove", &seq, "--out", event]);
+    let against = ["ledger", "verify", own, "--key", key, "--against", old];
+    let unproven = ran(&against);
+    assert_eq!(unproven.code, 1);
+    let said = unproven.text();
+    assert!(
+        said.contains("NOT PROVEN") && !said.contains("BROKEN"),
+        "{said}"
+    );
+    let fetch = said.split('`').nth(1).expect("the command");
+    let fetch: Vec<&str> = fetch.split(' ').skip(1).chain(["--out", later]).collect();
+    well(&fetch);
+    assert_eq!(daemon.terminate().code, Some(0));
+
+    let proven = well(&[&against[..], &["--consistency", later]].concat()).text();
+    assert!(
+        proven.contains("OK:") && proven.contains("content  "),
+        "{proven}"
+    );
+    let offline = ["ledger", "verify-proof"];
+    well(&[&offline[..], &[later, "--key", key, "--against", old]].concat());
+    well(&[&offline[..], &[event, "--key", key, "--export", own]].concat());
+    let other = "00".repeat(32);
+    let wrong = ran(&[&offline[..], &[event, "--key", key, "--hash", &other]].concat());
+    assert_eq!(wrong.code, 1, "{}", wrong.text());
+
+    let forged = |file: &str, forge: &dyn Fn(&str) -> String, code: &str| {
+        let text = std::fs::read_to_string(file).expect("read");
+        std::fs::write(file, forge(&text)).expect("written");
+        let ran = ran(&["ledger", "verify", file]);
+        assert_eq!(ran.code, 1, "{}", ran.text());
+        assert!(
+            ran.text().contains(code) && !ran.text().contains("OK:"),
+            "{}",
+            ran.text()
+        );
+    };
+    forged(own, &without_signatures, "unsigned");
+    let unsigned = well(&["ledger", "verify", own, "--allow-unsigned"]).text();
+    assert!(
+        unsigned.contains("UNSIGNED") && !unsigned.contains("OK:"),
+        "{unsigned}"
+    );
+    forged(
+        whole,
+        &|text| called_erased(text, "echo one"),
+        "redaction_unordered",
+    );
+}
+
+/// An export of format 2 as one of format 1: what anybody can make of it.
+fn without_signatures(text: &str) -> String {
+    let cut = |line: &str, from: &str| match line.find(from) {
+        Some(at) => format!("{}}}\n", &line[..at]),
+        None => format!("{line}\n"),
+    };
+    let lines = text.lines().filter(|line| {
+        let is_of = |kind: &str| line.starts_with(&format!("{{\"type\":\"{kind}\""));
+        !is_of("proof") && !is_of("blob")
+    });
+    let lines = lines.map(|line| match line {
+        first if first.starts_with("{\"type\":\"ledger\"") => {
+            cut(first, ",\"tree_size\"").replace("\"format\":2", "\"format\":1")
+        }
+        last if last.starts_with("{\"type\":\"end\"") => cut(last, ",\"checkpoint\""),
+        line => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+/// The first payload that says this taken out and called erased.
+fn called_erased(text: &str, said: &str) -> String {
+    let line = text.lines().find(|line| line.contains(said)).expect("said");
+    let payload = line.find("\"payload\":").expect("a payload");
+    let behind = line.find(",\"prev\":").expect("a link");
+    let erased = "\"payload\":null,\"salt\":null,\"redacted\":true";
+    let erased = format!("{}{erased}{}", &line[..payload], &line[behind..]);
+    text.replacen(line, &erased, 1)
+}
+
+#[test]
 fn checkpoints_are_pushed_to_the_folder_that_the_config_names_and_the_archive_is_written() {
     let state = State::new();
     let (archive, kept) = (state.beside("archive"), state.beside("kept"));

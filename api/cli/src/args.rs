@@ -405,6 +405,8 @@ pub(crate) enum Ledger {
     /// Check an export's hashes, proofs and signatures, without the daemon; lists every fault
     #[command(after_help = verify::VERIFY_HELP)]
     Verify(Box<verify::VerifyArgs>),
+    /// Check what `prove` or `prove-consistency` wrote, without the daemon
+    VerifyProof(Box<verify::VerifyProofArgs>),
     /// Show the ledger's identity and head
     Info,
     /// Write the whole ledger as JSONL that can be verified without the daemon

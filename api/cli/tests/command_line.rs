@@ -276,3 +276,38 @@ fn verify_needs_no_daemon_and_tells_a_bad_ledger_from_a_bad_file() {
     assert_eq!(verify(&folder.path().join("absent")).status.code(), Some(2));
     assert_eq!(verify(folder.path()).status.code(), Some(2));
 }
+
+#[test]
+fn verify_takes_a_ledger_that_nobody_signed_only_where_it_is_told_to() {
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../eventstore/tests/golden/format-1.jsonl"
+    );
+    let verify = |more: &[&str]| {
+        let words = [&["ledger", "verify", golden], more].concat();
+        fluxctl(&words).output().expect("runs")
+    };
+    let refused = verify(&[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stdout).contains("\"code\":\"unsigned\""));
+    let taken = verify(&["--allow-unsigned"]);
+    assert_eq!(taken.status.code(), Some(0));
+    assert!(text(&taken.stdout).contains("\"verdict\":\"unsigned\""));
+    let said = text(&verify(&["--allow-unsigned", "--table"]).stdout);
+    assert!(
+        said.contains("UNSIGNED: nothing binds this to the ledger"),
+        "{said}"
+    );
+    assert!(!said.contains("OK"), "{said}");
+    assert_eq!(
+        verify(&["--consistency", golden]).status.code(),
+        Some(2),
+        "no proof"
+    );
+    let proof = fluxctl(&["ledger", "verify-proof", golden]).output();
+    assert_eq!(
+        proof.expect("runs").status.code(),
+        Some(2),
+        "whose signature?"
+    );
+}

@@ -52,6 +52,27 @@ pub(crate) struct VerifyArgs {
     pub(crate) allow_unsigned: bool,
 }
 
+/// `ledger verify-proof`.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyProofArgs {
+    /// What `ledger prove` or `ledger prove-consistency` wrote
+    #[arg(value_name = "PROOF", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// The key that must have signed, which the proof does not hold; where it was handed on between two
+    /// checkpoints, both (repeatable)
+    #[arg(long, required = true, value_name = "VKEY")]
+    pub(crate) key: Vec<VerifierKey>,
+    /// Of an event: its hash, as `ledger events` prints it
+    #[arg(long, value_name = "HASH")]
+    pub(crate) hash: Option<EventHash>,
+    /// Of an event: an export that has it, instead of its hash
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "hash")]
+    pub(crate) export: Option<PathBuf>,
+    /// Of a later state: the earlier checkpoint
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) against: Option<PathBuf>,
+}
+
 fn parse_known(text: &str) -> Result<(GlobalSeq, EventHash), String> {
     let wrong = || format!("`{text}` is not SEQ:HASH, as `fluxctl ledger info` prints the head");
     let (seq, hash) = text.split_once(':').ok_or_else(wrong)?;

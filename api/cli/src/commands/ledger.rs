@@ -61,7 +61,8 @@ pub(super) fn verify(context: &Context, args: VerifyArgs) -> Result<u8, CliError
     Ok(exit_code(&report))
 }
 
-fn open(file: &Path) -> Result<Box<dyn BufRead>, CliError> {
+/// The bytes of a file, or of standard input for `-`.
+pub(super) fn open(file: &Path) -> Result<Box<dyn BufRead>, CliError> {
     if file == Path::new("-") {
         return Ok(Box::new(io::stdin().lock()));
     }

@@ -22,6 +22,7 @@ mod sessions;
 mod time_travel;
 mod tokens;
 mod transfer;
+mod verify_proof;
 
 use std::io;
 
@@ -75,7 +76,7 @@ pub(crate) fn failure_code(command: &Command) -> Option<u8> {
     match command {
         Command::Agent(Agent::Exec(_)) => Some(EXIT_EXEC_FAILED),
         Command::Agent(Agent::Logs(logs)) if logs.follow => Some(EXIT_EXEC_FAILED),
-        Command::Ledger(Ledger::Verify(_)) => Some(EXIT_USAGE),
+        Command::Ledger(Ledger::Verify(_) | Ledger::VerifyProof(_)) => Some(EXIT_USAGE),
         _ => None,
     }
 }
@@ -114,6 +115,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, CliError> {
 fn run_ledger(context: &Context, verb: Ledger) -> Result<u8, CliError> {
     match verb {
         Ledger::Verify(args) => ledger::verify(context, *args),
+        Ledger::VerifyProof(args) => verify_proof::run(context, &args),
         Ledger::Info => ledger::info(context),
         Ledger::Export(args) => {
             let path = export_path("/v1/ledger/export", args.with_content);
