@@ -241,6 +241,23 @@ async fn both_find_the_attacks_on_the_chain() {
 }
 
 #[tokio::test]
+async fn both_hold_an_erasure_against_the_event_that_ordered_it() {
+    let (_dir, ledger) = story().await;
+    let redaction = Redaction {
+        seqs: vec![GlobalSeq::new(2).unwrap()],
+        blobs: Vec::new(),
+        looked_until: Position::START,
+        append: order(&[2]),
+    };
+    ledger.redact(redaction).await.unwrap();
+    let text = evidence(&ledger, ExportScope::WholeLedger, Content::EventsOnly).await;
+    assert!(text.contains("\"redacted\":true"));
+    check(&text, &Asked::default(), "");
+    let without_order = text.replace("\"ledger.redacted\"", "\"ledger.redacter\"");
+    check(&without_order, &Asked::default(), "redaction_unordered");
+}
+
+#[tokio::test]
 async fn both_refuse_a_line_that_two_readers_could_read_in_two_ways() {
     let (_dir, ledger) = story().await;
     let text = evidence(&ledger, ExportScope::WholeLedger, Content::EventsOnly).await;
