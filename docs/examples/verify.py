@@ -226,9 +226,11 @@ class Verifier:
             if order["kind"] == "ledger.redacted":
                 return list(payload["seqs"])
             said = [e for e in erased if e["stream"] == "session/" + payload["session"]]
-            requests = {e["correlation_id"] for e in said}
-            answers = [e for e in erased if e["kind"] == "idempotency.answered" and e["correlation_id"] in requests]
-            return [e["seq"] for e in said + answers]
+            answers = [e for e in erased if e["kind"] == "idempotency.answered"]
+            own = {e["correlation_id"] for e in said}
+            others = {e["correlation_id"] for e in erased
+                      if e["kind"] != "idempotency.answered" and e["stream"] != "session/" + payload["session"]}
+            return [e["seq"] for e in said + answers if e["correlation_id"] in own or e["correlation_id"] not in others]
         except (TypeError, KeyError):
             return []
 

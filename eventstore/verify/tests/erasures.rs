@@ -117,6 +117,28 @@ fn a_destroyed_key_orders_all_of_its_session_with_the_answers_and_nothing_else()
 }
 
 #[test]
+fn an_answer_to_another_sessions_request_is_not_ordered_by_a_destroyed_key() {
+    for (request, expected) in [(200, None), (7, Some(11)), (9, None)] {
+        let mut forge = erased(&[1, 3]);
+        // Event 3 is of another stream, and of another request.
+        forge.events[2].header.correlation_id = CorrelationId::from_bytes([7; 16]);
+        forge.append_kind("idempotency/k", "idempotency.answered", "{}");
+        forge.events[10].header.correlation_id = CorrelationId::from_bytes([request; 16]);
+        forge.events[10].payload = Payload::Redacted;
+        forge.rechain(2);
+        let shredded = r#"{"reason":"r","session":"a"}"#;
+        order(&mut forge, LEDGER_STREAM, "ledger.shredded", shredded);
+        let mut unordered = vec![3];
+        unordered.extend(expected);
+        let unordered: Vec<_> = unordered
+            .into_iter()
+            .map(|seq| (RedactionUnordered, Some(seq)))
+            .collect();
+        assert_eq!(codes(&forge.verify()), unordered, "request {request}");
+    }
+}
+
+#[test]
 fn a_kept_answer_is_ordered_in_its_own_stream() {
     for (stream, expected) in [("idempotency/k", None), ("idempotency/l", Some(11))] {
         let mut forge = Forge::new();

@@ -185,13 +185,22 @@ impl Erasures {
         of_it.map(|(seq, _)| *seq).collect()
     }
 
-    /// What a session said, and the answers to the requests that it said something for.
+    /// What a session said, and the answers that were sealed with it: those to the requests that it said
+    /// something for, and those to requests for which no erased session did, because there was nothing to do.
     fn of_session(&self, stream: &StreamName) -> Vec<GlobalSeq> {
         let mut seqs = self.of_stream(stream);
-        let said = seqs.iter().filter_map(|seq| self.waiting.get(seq));
-        let requests: HashSet<CorrelationId> = said.map(|it| it.correlation).collect();
+        let Some(own) = self.streams.get(stream) else {
+            return seqs;
+        };
+        let requests = |is_own: bool| -> HashSet<CorrelationId> {
+            let said = self.waiting.values().filter(|it| !it.is_answer);
+            let said = said.filter(|it| (it.stream == *own) == is_own);
+            said.map(|it| it.correlation).collect()
+        };
+        let (own, others) = (requests(true), requests(false));
+        let is_sealed = |request| own.contains(request) || !others.contains(request);
         let answers = self.waiting.iter();
-        let answers = answers.filter(|(_, it)| it.is_answer && requests.contains(&it.correlation));
+        let answers = answers.filter(|(_, it)| it.is_answer && is_sealed(&it.correlation));
         seqs.extend(answers.map(|(seq, _)| *seq));
         seqs
     }
