@@ -289,6 +289,7 @@ fn exports_and_proofs_are_checked_without_the_daemon_and_forgeries_are_not_calle
     let fetch = said.split('`').nth(1).expect("the command");
     let fetch: Vec<&str> = fetch.split(' ').skip(1).chain(["--out", later]).collect();
     well(&fetch);
+    daemon.api().remove(&session);
     assert_eq!(daemon.terminate().code, Some(0));
 
     let proven = well(&[&against[..], &["--consistency", later]].concat()).text();
