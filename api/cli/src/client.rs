@@ -187,7 +187,7 @@ impl Client {
         })?;
         if !(200..300).contains(&status) {
             let text = String::from_utf8_lossy(&bytes);
-            return Err(api_error("POST", path, status, &text));
+            return Err(api_error("POST", path, status, &text, None));
         }
         serde_json::from_slice(&bytes).map_err(|error| CliError::Answer {
             method: "POST",
@@ -325,18 +325,29 @@ fn read_json(
 
 fn refusal(method: &'static str, path: &str, response: Response<ureq::Body>) -> CliError {
     let status = response.status().as_u16();
+    let retry_after = response
+        .headers()
+        .get("retry-after")
+        .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+        .map(Duration::from_secs);
     let body = response
         .into_body()
         .into_with_config()
         .limit(ERROR_BYTES_MAX)
         .lossy_utf8(true);
     let text = body.read_to_string().unwrap_or_default();
-    api_error(method, path, status, &text)
+    api_error(method, path, status, &text, retry_after)
 }
 
 /// The daemon's error body is `{"error": …, "code": …}`; whatever else answers (a stray server on
 /// that port) is quoted by its first line.
-fn api_error(method: &'static str, path: &str, status: u16, text: &str) -> CliError {
+fn api_error(
+    method: &'static str,
+    path: &str,
+    status: u16,
+    text: &str,
+    retry_after: Option<Duration>,
+) -> CliError {
     let json: Value = serde_json::from_str(text).unwrap_or_default();
     let string = |key: &str| json.get(key).and_then(Value::as_str).map(str::to_owned);
     let message = string("error")
@@ -348,6 +359,7 @@ fn api_error(method: &'static str, path: &str, status: u16, text: &str) -> CliEr
         status,
         message,
         code: string("code"),
+        retry_after,
     }
 }
 

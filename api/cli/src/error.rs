@@ -21,6 +21,8 @@ pub(crate) enum CliError {
         message: String,
         /// The stable code beside them.
         code: Option<String>,
+        /// When to ask again, where it said so.
+        retry_after: Option<Duration>,
     },
     /// Nobody listens there, or the connection broke.
     #[error("cannot reach the daemon at {url}: {reason}")]
@@ -97,6 +99,11 @@ pub(crate) const EXIT_UNREACHABLE: u8 = 3;
 /// Exit code when `agent exec` itself failed, apart from every code a command may end with.
 pub(crate) const EXIT_EXEC_FAILED: u8 = 125;
 
+/// When to ask again where the daemon does not say.
+const RETRY_AFTER_DEFAULT: Duration = Duration::from_secs(1);
+/// The longest wait that a daemon is believed: whoever follows wants to see something.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
+
 impl CliError {
     /// The exit code.
     pub(crate) fn exit_code(&self) -> u8 {
@@ -121,6 +128,22 @@ impl CliError {
                 matches!(status, 408 | 429 | 500..) || code.as_deref() == Some("upload_offset")
             }
             _ => false,
+        }
+    }
+
+    /// How long to wait when the daemon has no room for us now and will have later.
+    pub(crate) fn turned_away_for(&self) -> Option<Duration> {
+        match self {
+            Self::Api {
+                status: 429,
+                retry_after,
+                ..
+            } => Some(
+                retry_after
+                    .unwrap_or(RETRY_AFTER_DEFAULT)
+                    .min(RETRY_AFTER_MAX),
+            ),
+            _ => None,
         }
     }
 
@@ -260,6 +283,7 @@ mod tests {
             status: 404,
             message: "the session has no checkpoint `x`".to_owned(),
             code: Some("tag_not_found".to_owned()),
+            retry_after: None,
         };
         let wanted =
             "`fluxctl agent checkpoints 5f0c` and `fluxctl agent rewind 5f0c` list what there is.";
@@ -274,6 +298,7 @@ mod tests {
             status: 404,
             message: "no such session".to_owned(),
             code: Some("session_not_found".to_owned()),
+            retry_after: None,
         };
         assert_eq!(
             error.to_string(),

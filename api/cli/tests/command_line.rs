@@ -173,6 +173,35 @@ fn following_goes_on_after_a_break_with_no_event_left_out_or_repeated() {
     assert!(text(&output.stderr).contains("the session was deleted"));
 }
 
+#[test]
+fn following_a_job_waits_for_room_at_its_start_and_for_as_long_as_it_takes_later() {
+    /// More in a row than a break may fail.
+    const REFUSALS: u32 = 30;
+    let asked = AtomicU32::new(0);
+    let output_of = |offset: u64, base64: &str| {
+        format!("event: output\ndata: {{\"offset\":{offset},\"output_base64\":\"{base64}\"}}\n\n")
+    };
+    let daemon = FakeDaemon::new(move |request: &Request| {
+        let count = asked.fetch_add(1, Ordering::Relaxed);
+        match (count, request.header("last-event-id")) {
+            (0, _) => Answer::turned_away(1),
+            // It breaks after its first byte.
+            (1, _) => Answer::stream(&output_of(0, "YQ==")),
+            (2..=REFUSALS, Some("1:0")) => Answer::turned_away(0),
+            (_, Some("1:0")) => Answer::stream(&format!(
+                "{}event: exit\ndata: {{\"exit_code\":7}}\n\n",
+                output_of(1, "Yg==")
+            )),
+            (_, other) => panic!("resumed after {other:?}"),
+        }
+    });
+    let output = run(&daemon, &["agent", "logs", "--follow", ID, ID]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert_eq!(text(&output.stdout), "ab");
+    assert_eq!(said.matches("too many streams").count(), 1, "{said}");
+}
+
 fn event(seq: u64) -> String {
     format!("id: {seq}\nevent: ledger\ndata: {{\"seq\":{seq}}}\n\n")
 }

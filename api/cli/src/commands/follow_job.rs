@@ -8,6 +8,7 @@ use std::io::BufReader;
 use std::io::Read;
 use std::io::Write;
 use std::thread;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,6 +30,11 @@ use crate::render;
 use crate::sse::Frame;
 use crate::sse::Frames;
 
+/// How long a daemon that has no room for us is asked again before we were ever taken in.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(30);
+/// What a wait counts at least, so that a daemon that says zero is not asked without end.
+const WAIT_COUNTED_MIN: Duration = Duration::from_millis(100);
+
 /// How a connection ended.
 enum End {
     /// The job ended with this.
@@ -48,7 +54,44 @@ pub(super) struct Follow<'a> {
     stderr: u64,
     /// Whether the daemon has taken us in once.
     connected: bool,
+    room: RoomWait,
     bond: Bond,
+}
+
+/// How long we wait to be taken in at all.
+#[derive(Debug, Default)]
+pub(super) struct RoomWait {
+    waited: Duration,
+}
+
+impl RoomWait {
+    /// Whether to wait that long once more. Says so the first time.
+    pub(super) fn allows(&mut self, error: &CliError, wait: Duration) -> bool {
+        if self.waited.is_zero() {
+            note(&format!(
+                "fluxctl: {error}; trying for {} s",
+                ROOM_WAIT_MAX.as_secs()
+            ));
+        }
+        self.waited = self.waited.saturating_add(wait.max(WAIT_COUNTED_MIN));
+        self.waited <= ROOM_WAIT_MAX
+    }
+
+    /// Asks until the daemon has room, or time is up.
+    pub(super) fn ask<T>(
+        &mut self,
+        mut ask: impl FnMut() -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        loop {
+            match ask() {
+                Err(error) => match error.turned_away_for() {
+                    Some(wait) if self.allows(&error, wait) => thread::sleep(wait),
+                    _ => return Err(error),
+                },
+                answer => return answer,
+            }
+        }
+    }
 }
 
 impl<'a> Follow<'a> {
@@ -62,6 +105,7 @@ impl<'a> Follow<'a> {
             stdout: 0,
             stderr: 0,
             connected: false,
+            room: RoomWait::default(),
             bond,
         }
     }
@@ -82,6 +126,7 @@ impl<'a> Follow<'a> {
             stdout: 0,
             stderr: 0,
             connected: true,
+            room: RoomWait::default(),
             bond,
         };
         let end = match follow.read(&mut frames) {
@@ -112,6 +157,7 @@ impl<'a> Follow<'a> {
                 }
                 Ok(End::Broke(reason)) => reason,
                 Err(error) if error.is_broken_pipe() => self.bond.unread(&client),
+                Err(error) if self.wait_for_room(&error) => continue,
                 // The first connection's failure is the answer; a later one may pass.
                 Err(error) if self.connected && may_pass(&error) => error.to_string(),
                 Err(error) => return Err(error),
@@ -130,6 +176,19 @@ impl<'a> Follow<'a> {
                 client = anew;
             }
         }
+    }
+
+    /// Waits as the daemon says when it has no room for us. Once we have followed, for as long as that
+    /// takes: the job goes on, and it has an end. `false` for another error, and when time is up.
+    fn wait_for_room(&mut self, error: &CliError) -> bool {
+        let Some(wait) = error.turned_away_for() else {
+            return false;
+        };
+        if !self.connected && !self.room.allows(error, wait) {
+            return false;
+        }
+        thread::sleep(wait);
+        true
     }
 
     fn connect(&mut self, client: &Client) -> Result<End, CliError> {

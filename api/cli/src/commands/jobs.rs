@@ -15,6 +15,7 @@ use super::bond::Bond;
 use super::feed::Target;
 use super::feed::feed;
 use super::follow_job::Follow;
+use super::follow_job::RoomWait;
 use super::sessions;
 use crate::args::jobs::BgArgs;
 use crate::args::jobs::JobArg;
@@ -85,7 +86,11 @@ pub(super) fn list(context: &Context, session: &str) -> Result<u8, CliError> {
 /// `agent logs`.
 pub(super) fn logs(context: &Context, args: &LogsArgs) -> Result<u8, CliError> {
     let client = context.client()?;
-    let (session, job) = resolve(&client, &args.job)?;
+    let (session, job) = if args.follow {
+        RoomWait::default().ask(|| resolve(&client, &args.job))?
+    } else {
+        resolve(&client, &args.job)?
+    };
     if args.follow {
         let bond = Bond::of_onlooker(&session);
         bond.watch(context);

@@ -73,6 +73,16 @@ impl Answer {
         ))
     }
 
+    /// A refusal for want of room.
+    pub(crate) fn turned_away(seconds: u32) -> Self {
+        let body = r#"{"error":"too many streams","code":"too_many"}"#;
+        Self(format!(
+            "HTTP/1.1 429 X\r\ncontent-type: application/json\r\nretry-after: {seconds}\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
     /// A body that ends with the connection.
     pub(crate) fn stream(body: &str) -> Self {
         Self(format!("HTTP/1.1 200 X\r\nconnection: close\r\n\r\n{body}"))
