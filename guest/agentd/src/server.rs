@@ -1,6 +1,7 @@
 //! Connections: accepted up to a number, served one by one, ended with the daemon.
 //!
-//! A connection past the number waits in the socket's own queue: it is not served, and not lost.
+//! A connection past the number waits: it is not served, and not lost. The host and those who are in the
+//! sandbox with this daemon have places of their own, so that nothing inside can keep the host out.
 
 use std::cell::Cell;
 use std::io;
@@ -38,6 +39,10 @@ const CONNECTION_BUFFER_BYTES: usize = 256 * 1024;
 
 /// Pause after an accept that failed, for lack of descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections from inside that wait for a place. More are closed at once: they would fill the socket's
+/// queue, which the host's come through too.
+const INSIDE_WAITING_MAX: usize = 256;
 
 /// How long requests under way are waited for at the end.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
@@ -138,21 +143,48 @@ impl Listener {
         }
     }
 
-    async fn accept(&self) -> io::Result<Box<dyn Stream>> {
+    async fn accept(&self) -> io::Result<(Box<dyn Stream>, Peer)> {
         match self {
-            Self::Unix(listener) => Ok(Box::new(listener.accept().await?.0)),
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                // A process outside of this one's process namespace has no number in it.
+                let peer = match stream.peer_cred()?.pid() {
+                    Some(pid) if pid > 0 => Peer::Inside,
+                    _ => Peer::Host,
+                };
+                Ok((Box::new(stream), peer))
+            }
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Box::new(stream))
+                Ok((Box::new(stream), Peer::Host))
             }
         }
     }
 }
 
+/// Where a connection comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// Outside of the sandbox, or nobody can tell.
+    Host,
+    /// A process beside this one.
+    Inside,
+}
+
+/// The places of those inside: some are served, some wait.
+struct InsidePlaces {
+    served: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
+
 /// Serves until `ended` resolves, then waits a while for what is under way.
 pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<Output = ()>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let inside = InsidePlaces {
+        served: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
+        waiting: Arc::new(Semaphore::new(INSIDE_WAITING_MAX)),
+    };
     let (ending, ending_seen) = watch::channel(false);
     let accepting = async {
         loop {
@@ -160,9 +192,9 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else {
                 return;
             };
-            let stream = loop {
+            let (stream, peer) = loop {
                 match listener.accept().await {
-                    Ok(stream) => break stream,
+                    Ok(accepted) => break accepted,
                     Err(error) => {
                         tracing::warn!(%error, "a connection cannot be accepted");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -170,6 +202,11 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
                 }
             };
             let (app, ending) = (Rc::clone(&app), ending_seen.clone());
+            if peer == Peer::Inside {
+                drop(slot);
+                serve_inside(app, &inside, stream, ending);
+                continue;
+            }
             let place = Rc::new(app.connections.admit(slot));
             tokio::task::spawn_local(async move {
                 serve_connection(app, place, stream, ending).await;
@@ -190,6 +227,38 @@ pub(crate) async fn serve(app: Rc<App>, listener: Listener, ended: impl Future<O
     {
         tracing::warn!("requests under way were given up");
     }
+}
+
+/// Serves a connection from inside when there is a place for it, and ends it when too many wait.
+fn serve_inside(
+    app: Rc<App>,
+    places: &InsidePlaces,
+    stream: Box<dyn Stream>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let served = Arc::clone(&places.served);
+    if let Ok(slot) = Arc::clone(&served).try_acquire_owned() {
+        let place = Rc::new(app.connections.admit(slot));
+        tokio::task::spawn_local(serve_connection(app, place, stream, ending));
+        return;
+    }
+    let Ok(waits) = Arc::clone(&places.waiting).try_acquire_owned() else {
+        tracing::debug!("too many connections from inside: one is closed");
+        return;
+    };
+    tokio::task::spawn_local(async move {
+        let mut cut = app.connections.cut.subscribe();
+        let slot = tokio::select! {
+            slot = served.acquire_owned() => slot,
+            _ = ending.wait_for(|ending| *ending) => return,
+            _ = cut.changed() => return,
+        };
+        drop(waits);
+        if let Ok(slot) = slot {
+            let place = Rc::new(app.connections.admit(slot));
+            serve_connection(app, place, stream, ending).await;
+        }
+    });
 }
 
 async fn serve_connection(
