@@ -12,6 +12,10 @@ mod support;
 use std::time::Duration;
 use std::time::Instant;
 
+use agentd_client::AgentdClient;
+use agentd_client::ExecEvent;
+use agentd_client::ExecStream;
+use agentd_client::protocol::ExecId;
 use agentd_client::protocol::Phase;
 use nix::sys::signal::Signal;
 use nix::sys::signal::kill;
@@ -185,6 +189,70 @@ async fn a_killed_supervisor_does_not_hide_how_its_leader_ended() {
     let told = follow(stream).await;
     assert_eq!(told.code(), Some(7));
     assert_eq!(descendants(guest.pid()), Vec::<i32>::new());
+}
+
+/// Starts `text` and stops its supervisor. Answers the leader too.
+async fn with_a_stopped_supervisor(text: &str) -> (Guest, AgentdClient, ExecId, ExecStream, Pid) {
+    let (guest, client) = Guest::start().await;
+    let request = tree(script(text), 50);
+    let mut stream = client.run(&request).await.unwrap();
+    // Its first word says that it is ready.
+    stream.next().await.unwrap().unwrap();
+    let child = |parent| {
+        let states = states();
+        let found = states.iter().find(|(_, (_, ppid))| *ppid == parent);
+        *found.unwrap().0
+    };
+    let supervisor = child(guest.pid());
+    let leader = Pid::from_raw(child(supervisor));
+    kill(Pid::from_raw(supervisor), Signal::SIGSTOP).unwrap();
+    until("the supervisor is stopped", || {
+        states().get(&supervisor).is_some_and(|(it, _)| *it == 'T')
+    })
+    .await;
+    (guest, client, request.exec_id, stream, leader)
+}
+
+async fn exit_of(mut stream: ExecStream) -> agentd_client::protocol::ExitEvent {
+    loop {
+        if let ExecEvent::Exit(exit) = stream.next().await.unwrap().unwrap() {
+            return exit;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_signal_that_kills_is_told_of_by_a_supervisor_that_was_stopped() {
+    let text = "echo ready; exec sleep 300";
+    let (_guest, client, id, stream, _) = with_a_stopped_supervisor(text).await;
+    assert!(client.signal(&id, "KILL").await.unwrap().killed);
+    assert_eq!(exit_of(stream).await.signal, Some(9));
+}
+
+#[tokio::test]
+async fn a_kill_finds_out_how_a_leader_ended_under_a_stopped_supervisor() {
+    let text = "trap 'exit 3' USR1; echo ready; while :; do sleep 0.01; done";
+    let (_guest, client, id, stream, leader) = with_a_stopped_supervisor(text).await;
+    kill(leader, Signal::SIGUSR1).unwrap();
+    until("the leader has ended", || {
+        let states = states();
+        states
+            .get(&leader.as_raw())
+            .is_some_and(|(it, _)| *it == 'Z')
+    })
+    .await;
+    client.kill(&id).await.unwrap();
+    assert_eq!(exit_of(stream).await.exit_code, Some(3));
+}
+
+#[tokio::test]
+async fn a_deadline_counts_however_often_the_supervisor_is_stopped() {
+    let (_guest, client) = Guest::start().await;
+    let mut request = tree(script("while :; do kill -STOP $PPID; done"), 50);
+    request.timeout_sec = Some(0.2);
+    let told = run(&client, &request).await;
+    assert!(told.exit().timed_out);
+    assert_eq!(told.exit().x.as_ref().unwrap().survivors_total, 0);
 }
 
 #[tokio::test]

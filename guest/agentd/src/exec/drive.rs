@@ -26,6 +26,8 @@ use crate::supervise::Reaper;
 use crate::supervise::Report;
 use crate::supervise::SpawnContext;
 use crate::supervise::Streams;
+use crate::supervise::keep_awake;
+use crate::supervise::keep_starting;
 use crate::supervise::power_off_after;
 use crate::supervise::spawn;
 
@@ -71,7 +73,10 @@ async fn launch(exec: &Rc<Exec>, command: &Command, drivers: &Drivers) -> Result
     let io = |error| failed("the command's pipes cannot be read", error);
     let pump = attach(exec, spawned.streams).map_err(io)?;
     let mut report = Report::new(spawned.report).map_err(io)?;
-    let leader = report.await_start().await;
+    let leader = tokio::select! {
+        leader = report.await_start() => leader,
+        never = keep_starting(spawned.supervisor) => match never {},
+    };
     let leader = leader.map_err(|why| Refusal::new(Slug::SpawnFailed, why))?;
     let family = Rc::new(Family::new(spawned.supervisor, leader));
     drivers.reaper.register(&family);
@@ -145,7 +150,11 @@ async fn live(exec: &Rc<Exec>, running: Running) {
     }
     read_out(exec.terms.output_linger, &mut pump).await;
     exec.terminal.take();
-    let nobody_left = leader_end.told_by_supervisor && report.next().await.is_none();
+    let nobody_left = leader_end.told_by_supervisor
+        && tokio::select! {
+            more = report.next() => more.is_none(),
+            never = keep_awake(&family) => match never {},
+        };
     let mut extension = ExitExtension::default();
     if nobody_left {
         family.mark_ended();
@@ -187,7 +196,11 @@ async fn await_leader(
         None => {
             timed_out = true;
             let ended = async {
-                let (fate, told) = family.leader_fate(report).await;
+                let (fate, told) = tokio::select! {
+                    fate = family.leader_fate(report) => fate,
+                    // A supervisor that was stopped tells nothing.
+                    never = keep_awake(family) => match never {},
+                };
                 (fate, started.elapsed(), SystemTime::now(), told)
             };
             // Both: the leader's end does not prove that its descendants stopped.

@@ -50,6 +50,7 @@ use crate::supervise::Channel;
 use crate::supervise::Family;
 use crate::supervise::ProcessTable;
 use crate::supervise::escalate;
+use crate::supervise::keep_awake_while_dying;
 use crate::supervise::resize;
 use crate::supervise::signal_once;
 
@@ -270,7 +271,13 @@ impl Exec {
     /// Sends one signal as far as the start asked for. `false` when there was nobody.
     pub(crate) async fn signal(&self, signal: Signal) -> bool {
         match self.started().await {
-            Ok(family) => signal_once(&family, self.terms.scope, signal),
+            Ok(family) => {
+                let signalled = signal_once(&family, self.terms.scope, signal);
+                if signal == Signal::SIGKILL {
+                    tokio::task::spawn_local(async move { keep_awake_while_dying(&family).await });
+                }
+                signalled
+            }
             Err(_) => false,
         }
     }

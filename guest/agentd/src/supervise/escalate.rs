@@ -4,9 +4,11 @@
 //! until the scan finds nobody: a process that forks while it is being killed has a child that the
 //! first scan did not see.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use agentd_protocol::KillScope;
+use libc::pid_t;
 use nix::sys::signal::Signal;
 use nix::sys::signal::kill;
 use nix::sys::signal::killpg;
@@ -22,6 +24,9 @@ const SCAN_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// Longest pause between two scans.
 const SCAN_PAUSE_MAX: Duration = Duration::from_millis(25);
 
+/// Pause between two times that a supervisor is let go on.
+const WAKE_PAUSE: Duration = Duration::from_millis(100);
+
 /// How long SIGKILL is repeated. A process that stands it this long waits inside the kernel, and
 /// nobody can do more.
 const KILL_SETTLE: Duration = Duration::from_secs(10);
@@ -30,6 +35,8 @@ const KILL_SETTLE: Duration = Duration::from_secs(10);
 pub(crate) async fn escalate(family: &Family, scope: KillScope, grace: Duration) -> bool {
     let live = family.live(scope);
     if live.is_empty() {
+        // They may have ended under a supervisor that was stopped and has not told yet.
+        family.wake_supervisor();
         return false;
     }
     signal_all(family, scope, &live, Signal::SIGTERM);
@@ -59,7 +66,31 @@ pub(crate) async fn escalate(family: &Family, scope: KillScope, grace: Duration)
 pub(crate) fn signal_once(family: &Family, scope: KillScope, signal: Signal) -> bool {
     let live = family.live(scope);
     signal_all(family, scope, &live, signal);
+    // Whoever dies of it dies under a supervisor that has to run to tell.
+    family.wake_supervisor();
     !live.is_empty()
+}
+
+/// Lets the supervisor go on for as long as a SIGKILL may take.
+pub(crate) async fn keep_awake_while_dying(family: &Family) {
+    let _ = tokio::time::timeout(KILL_SETTLE, keep_awake(family)).await;
+}
+
+/// Lets the supervisor go on again and again: whoever may stop it may do so again. Never resolves.
+pub(crate) async fn keep_awake(family: &Family) -> Infallible {
+    loop {
+        tokio::time::sleep(WAKE_PAUSE).await;
+        family.wake_supervisor();
+    }
+}
+
+/// The same for a supervisor that has not told of its start yet: a program's first act may be to stop
+/// it. Only for as long as its report is open.
+pub(crate) async fn keep_starting(supervisor: pid_t) -> Infallible {
+    loop {
+        tokio::time::sleep(WAKE_PAUSE).await;
+        let _ = kill(Pid::from_raw(supervisor), Signal::SIGCONT);
+    }
 }
 
 fn signal_all(family: &Family, scope: KillScope, live: &[Process], signal: Signal) {

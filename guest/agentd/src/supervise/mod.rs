@@ -14,6 +14,9 @@ mod terminal;
 
 pub(crate) use channel::Channel;
 pub(crate) use escalate::escalate;
+pub(crate) use escalate::keep_awake;
+pub(crate) use escalate::keep_awake_while_dying;
+pub(crate) use escalate::keep_starting;
 pub(crate) use escalate::signal_once;
 pub(crate) use family::Family;
 pub(crate) use poweroff::power_off_after;
