@@ -38,7 +38,23 @@ pub(crate) async fn seat(
 
 /// The living sandbox of a session.
 pub(crate) fn sandbox(inner: &Inner, id: SessionId) -> Result<Arc<dyn Sandbox>, CommandError> {
+    answers(inner, id)?;
     inner.sandboxes.get(id).ok_or_else(gone)
+}
+
+/// Refuses what needs a guest daemon that has not answered since this daemon started: it would wait for
+/// long, and nobody could say afterwards what became of it.
+pub(crate) fn answers(inner: &Inner, id: SessionId) -> Result<(), CommandError> {
+    if inner.sandboxes.is_unheard(id) {
+        return Err(CommandError::Guest {
+            code: "guest_unreachable",
+            reason:
+                "its guest daemon has not answered since this daemon started; it is asked again \
+                     and again, and nothing was begun"
+                    .to_owned(),
+        });
+    }
+    Ok(())
 }
 
 /// Waits for a guest's answer, or for the end of its sandbox.

@@ -5,6 +5,7 @@
 
 mod changes;
 mod file_work;
+mod unheard;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use fluxvm_projections::SessionStatus;
 use fluxvm_vmm::AdoptError;
 use fluxvm_vmm::Sandbox;
 use tokio::task::JoinSet;
+
+pub(crate) use unheard::Reached;
 
 use crate::aftermath;
 use crate::book::Entry;
@@ -220,7 +223,14 @@ async fn adopt(
 ) -> Result<HostReconciled, CommandError> {
     let id = fluxvm_vmm::SandboxId::new(session.sandbox_id.0);
     match inner.backend.adopt(&id).await {
-        Ok(sandbox) => take_up(inner, caller, session, sandbox).await,
+        Ok(sandbox) => take_up(inner, caller, session, sandbox, Reached::already()).await,
+        Err(AdoptError::Unresponsive {
+            sandbox, source, ..
+        }) => {
+            tracing::warn!(session = %session.id, error = %source, "its guest daemon does not answer yet");
+            let reached = unheard::ask(inner, session.id, &sandbox);
+            take_up(inner, caller, session, sandbox, reached).await
+        }
         Err(error @ AdoptError::Io { .. }) => Err(CommandError::Internal(error.to_string())),
         Err(error) => {
             let open =
@@ -246,6 +256,7 @@ async fn take_up(
     caller: &Caller,
     session: &Session,
     sandbox: Arc<dyn Sandbox>,
+    reached: Reached,
 ) -> Result<HostReconciled, CommandError> {
     let adopted = vec![session.id];
     let mut report = HostReconciled {
@@ -259,12 +270,16 @@ async fn take_up(
     for operation in open.filter(|it| !changes::is_evaluation(it)) {
         if let Some(job) = jobs::resume(inner, session, operation) {
             report.commands_resumed += 1;
-            jobs::take_up(inner, caller, job, &sandbox);
+            jobs::take_up(inner, caller, job, &sandbox, reached.clone());
             continue;
         }
         if operation.kind.is_file_work() {
-            file_work::recover(inner, caller, session, operation, &sandbox).await?;
             report.interrupted += 1;
+            if reached.is_already() {
+                file_work::recover(inner, caller, session, operation, &sandbox).await?;
+            } else {
+                file_work::recover_later(inner, caller, session, operation, &sandbox, &reached);
+            }
             continue;
         }
         let Some(running) = exec::resume(session, operation) else {
@@ -276,8 +291,9 @@ async fn take_up(
         };
         report.commands_resumed += 1;
         let (inner, caller) = (Arc::clone(inner), caller.clone());
-        let sandbox = Arc::clone(&sandbox);
+        let (sandbox, reached) = (Arc::clone(&sandbox), reached.clone());
         tokio::spawn(async move {
+            reached.wait().await;
             let done = exec::resume_to_end(&inner, &caller, &running, &sandbox).await;
             if let Err(error) = done {
                 tracing::warn!(session = %running.session, %error, "a command was not taken up");

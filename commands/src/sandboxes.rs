@@ -1,6 +1,7 @@
 //! The living sandboxes that this daemon holds, by session.
 
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -14,6 +15,8 @@ use fluxvm_vmm::SandboxId;
 #[derive(Default)]
 pub(crate) struct Sandboxes {
     by_session: Mutex<HashMap<SessionId, Arc<dyn Sandbox>>>,
+    /// Those of them whose guest daemon has not answered since this daemon started.
+    unheard: Mutex<HashSet<SandboxId>>,
 }
 
 impl Sandboxes {
@@ -52,6 +55,25 @@ impl Sandboxes {
 
     pub(crate) fn sessions(&self) -> Vec<SessionId> {
         self.lock().keys().copied().collect()
+    }
+
+    /// Takes note that a sandbox runs and its guest daemon does not answer, until [`Self::heard`].
+    pub(crate) fn unheard(&self, sandbox: &SandboxId) {
+        self.lock_unheard().insert(*sandbox);
+    }
+
+    pub(crate) fn heard(&self, sandbox: &SandboxId) {
+        self.lock_unheard().remove(sandbox);
+    }
+
+    /// Whether a session has a sandbox whose guest daemon does not answer.
+    pub(crate) fn is_unheard(&self, id: SessionId) -> bool {
+        let held = self.get(id);
+        held.is_some_and(|sandbox| self.lock_unheard().contains(sandbox.id()))
+    }
+
+    fn lock_unheard(&self) -> MutexGuard<'_, HashSet<SandboxId>> {
+        self.unheard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<dyn Sandbox>>> {

@@ -6,10 +6,12 @@
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use agentd_client::ClientError;
 use serde::{Deserialize, Serialize};
 
+use crate::backend::Sandbox;
 use crate::snapshot::SnapshotId;
 use crate::spec::{ImageName, SandboxId};
 
@@ -225,11 +227,14 @@ pub enum AdoptError {
         /// How that was seen.
         detail: String,
     },
-    /// Its process runs and its guest daemon does not answer.
+    /// Its first process runs and its guest daemon did not answer in time. That says nothing of
+    /// later: whoever wants it all the same has it here.
     #[error("sandbox {id} does not answer: {source}")]
     Unresponsive {
         /// The sandbox.
         id: SandboxId,
+        /// A hold of it, as good as any other once it answers.
+        sandbox: Arc<dyn Sandbox>,
         /// What the client saw.
         source: ClientError,
     },

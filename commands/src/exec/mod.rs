@@ -57,6 +57,7 @@ use crate::guard::Admitted;
 use crate::guard::Asked;
 use crate::guard::CommandKind;
 use crate::guard::budget;
+use crate::guest;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::request::Exec;
@@ -90,6 +91,7 @@ pub(crate) async fn exec(
     let command = decide::check(&request, stdin.is_some())?;
     inner.check_room()?;
     inner.expire_if_due(caller, id).await?;
+    guest::answers(inner, id)?;
     let exec_id = ExecId(Uuid::new_v4());
     let asked = Asked {
         kind: CommandKind::Exec,

@@ -55,9 +55,11 @@ use crate::guard::Admitted;
 use crate::guard::Asked;
 use crate::guard::CommandKind;
 use crate::guard::Grant;
+use crate::guest;
 use crate::limits::EXEC_KILL_GRACE;
 use crate::limits::EXEC_OUTPUT_LINGER;
 use crate::limits::JOB_HOLD_BYTES;
+use crate::recovery::Reached;
 use crate::request::StartJob;
 use crate::rewind;
 use crate::rewind::Before;
@@ -123,6 +125,7 @@ pub(crate) async fn start(
     let started = decide::check(&request, job)?;
     inner.check_room()?;
     inner.expire_if_due(caller, id).await?;
+    guest::answers(inner, id)?;
     // Entered before anyone can know of it, so that a reader finds it here or its end in the ledger.
     let live = inner.live_jobs.enter(job);
     let asked = Asked {
@@ -225,6 +228,7 @@ pub(crate) fn take_up(
     caller: &Caller,
     running: RunningJob,
     sandbox: &Arc<dyn Sandbox>,
+    reached: Reached,
 ) {
     let live = inner.live_jobs.enter(running.started.job);
     let (inner, caller) = (Arc::clone(inner), caller.clone());
@@ -232,9 +236,14 @@ pub(crate) fn take_up(
     if running.started.stdin {
         let (inner, caller) = (Arc::clone(&inner), caller.clone());
         let (session, job) = (running.session, running.started.job);
-        tokio::spawn(async move { given::resume(&inner, &caller, session, job).await });
+        let reached = reached.clone();
+        tokio::spawn(async move {
+            reached.wait().await;
+            given::resume(&inner, &caller, session, job).await;
+        });
     }
     tokio::spawn(async move {
+        reached.wait().await;
         let done = life::finish(&inner, &caller, &running, &sandbox, live, Attach::Resume).await;
         if let Err(error) = done {
             tracing::warn!(session = %running.session, %error, "a job was not taken up");

@@ -9,6 +9,7 @@ use fluxvm_projections::Session;
 use fluxvm_projections::UploadId;
 use fluxvm_vmm::Sandbox;
 
+use super::Reached;
 use crate::book::Entry;
 use crate::caller::Caller;
 use crate::engine::Inner;
@@ -52,6 +53,27 @@ pub(super) async fn recover(
         .conclude(caller, session.id, operation.intent, Entry::new(outcome))
         .await?;
     Ok(())
+}
+
+/// The same for a guest that does not answer yet: the daemon does not wait for it to start.
+pub(super) fn recover_later(
+    inner: &Arc<Inner>,
+    caller: &Caller,
+    session: &Session,
+    operation: &Operation,
+    sandbox: &Arc<dyn Sandbox>,
+    reached: &Reached,
+) {
+    let (inner, caller, session) = (Arc::clone(inner), caller.clone(), session.clone());
+    let (operation, sandbox) = (operation.clone(), Arc::clone(sandbox));
+    let reached = reached.clone();
+    tokio::spawn(async move {
+        reached.wait().await;
+        let done = recover(&inner, &caller, &session, &operation, &sandbox).await;
+        if let Err(error) = done {
+            tracing::warn!(session = %session.id, %error, "an interrupted change was not looked at");
+        }
+    });
 }
 
 /// Goes through with an upload, as with a command: the daemon does not wait for it to start.

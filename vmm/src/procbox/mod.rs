@@ -81,8 +81,9 @@ use record::Record;
 use revive::Prepared;
 use sandbox::ProcboxSandbox;
 
-/// How long a sandbox that is being taken over may take to say that it is well.
-const ADOPT_WAIT_MAX: Duration = Duration::from_secs(5);
+/// How long a sandbox that is being taken over may take to say that it is well. It takes a
+/// millisecond, and nothing is lost for one that takes longer: a start need not wait for it.
+const ADOPT_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The engine. Clones share everything.
 #[derive(Clone)]
@@ -194,7 +195,23 @@ impl Backend for Procbox {
         let health = asked
             .await
             .unwrap_or(Err(agentd_client::ClientError::Timeout));
-        let health = health.map_err(|source| AdoptError::Unresponsive { id, source })?;
+        let health = match health {
+            Ok(health) => health,
+            Err(_) if !held.process.alive() => {
+                let detail = format!("process {} has ended", held.process.pid);
+                return Err(AdoptError::Dead { id, detail });
+            }
+            // Anybody in the sandbox may keep its guest daemon from answering.
+            Err(source) => {
+                self.engine.hold(id, &held.process);
+                let sandbox = self.sandbox(id, held);
+                return Err(AdoptError::Unresponsive {
+                    id,
+                    sandbox,
+                    source,
+                });
+            }
+        };
         if !health.bootstrapped {
             let detail = "its guest daemon has no token".to_owned();
             return Err(AdoptError::HalfMade { id, detail });
