@@ -124,7 +124,7 @@ mod tests {
         let request = network(
             None,
             &[
-                ("PyPI.org", &[], &[]),
+                ("Docs.Example", &[], &[]),
                 ("github.com", &["GET", "head"], &["/org/*"]),
             ],
         );
@@ -132,7 +132,7 @@ mod tests {
             ALL,
             request,
             &expect![[
-                r#"{"offline":false,"allow_hosts":["pypi.org","github.com"],"http_rules":["allow GET github.com/org/*","allow GET *.github.com/org/*","allow HEAD github.com/org/*","allow HEAD *.github.com/org/*","allow * pypi.org"]}"#
+                r#"{"offline":false,"allow_hosts":["docs.example","github.com"],"http_rules":["allow GET github.com/org/*","allow GET *.github.com/org/*","allow HEAD github.com/org/*","allow HEAD *.github.com/org/*","allow * docs.example"]}"#
             ]],
         );
         let twice = network(Some("developer-safe"), &[("github.com", &[], &[])]);
