@@ -49,13 +49,14 @@ fn delete(api: &Api, id: &str, path: &str) -> Answer {
     api.delete(&format!("{SESSIONS}/{id}/files?{query}"))
 }
 
-/// How a line ends in each way in which a session runs one.
+/// How a line ends in each way in which a session runs one, one after the other: they work on the same
+/// files.
 fn exit_codes(api: &Api, id: &str, line: &str) -> [Option<i64>; 3] {
     let job = api.background(id, line);
     [
+        api.follow_job(id, &job).exit_code(),
         Some(api.exec(id, line).exit_code),
         api.exec_stream(id, &json!({"command": line})).exit_code(),
-        api.follow_job(id, &job).exit_code(),
     ]
 }
 

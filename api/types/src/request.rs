@@ -462,7 +462,7 @@ mod tests {
                 {"stop_on_failure":"no"}
                     invalid_field stop_on_failure: stop_on_failure: invalid type: string "no", expected a boolean
                 {"keep_going":true}
-                    unknown_field keep_going: keep_going: unknown field; known here: `target`, `dry_run`, `since`, `until`, `from`, `to`, `stop_on_failure`, `timeout_seconds`
+                    unknown_field keep_going: keep_going: unknown field; known here: `target`, `dry_run`, `since`, `until`, `checkpoint`, `from`, `to`, `stop_on_failure`, `timeout_seconds`
             "#]],
         );
     }
