@@ -236,10 +236,14 @@ impl BlobStore {
         let path = self.path(&digest);
         let folder = files::parent_of(&path);
         fs::create_dir_all(&folder).map_err(PutError::Write)?;
-        if self.holds(&path, bytes) {
-            // An earlier put may have been cut short before its folder was durable.
-            files::sync_path(&path, &*self.disk).map_err(PutError::Sync)?;
-        } else {
+        // An earlier put may have been cut short before its folder was durable.
+        let is_kept = self.holds(&path, bytes)
+            && match files::sync_path(&path, &*self.disk) {
+                // Erased since it was looked at: it is written again.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => false,
+                synced => synced.map(|()| true).map_err(PutError::Sync)?,
+            };
+        if !is_kept {
             let unfinished = self.write_aside(bytes)?;
             fs::rename(&unfinished, &path).map_err(PutError::Write)?;
         }

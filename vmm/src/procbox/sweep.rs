@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::engine::{Engine, TOKEN_PREFIX};
 use super::folder::agents_dir;
@@ -12,6 +13,24 @@ use super::remove::left_in_trash;
 use super::skeleton;
 use super::tree::remove_tree;
 use crate::snapshot::SnapshotId;
+
+/// How often what could not be removed is tried: five seconds. What an earlier daemon had started may
+/// still write as it ends.
+const TRIES_MAX: u32 = 20;
+/// The pause between two tries.
+const TRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Removes all of them; one that cannot be removed holds up no other.
+fn remove_all(mut left: Vec<PathBuf>) -> io::Result<()> {
+    for _ in 1..TRIES_MAX {
+        left.retain(|path| remove_tree(path).is_err());
+        if left.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(TRY_PAUSE);
+    }
+    left.iter().try_for_each(|path| remove_tree(path))
+}
 
 impl Engine {
     /// Removes what an earlier daemon left half removed, and skeletons that nobody stands on. The
@@ -24,15 +43,16 @@ impl Engine {
             self.forget_tokens()?;
             Ok(left)
         });
-        let swept =
-            left.and_then(|left| {
-                let work = move || left.iter().try_for_each(|path| remove_tree(path));
-                std::thread::Builder::new().name("fluxvm-sweep".to_owned()).spawn(move || {
-                if let Err(error) = work() {
+        let swept = left.and_then(|left| {
+            let work = move || {
+                if let Err(error) = remove_all(left) {
                     tracing::warn!(%error, "leftovers of sandboxes could not be removed yet");
                 }
-            })
-            });
+            };
+            std::thread::Builder::new()
+                .name("fluxvm-sweep".to_owned())
+                .spawn(work)
+        });
         if let Err(error) = swept {
             tracing::warn!(%error, "leftovers of sandboxes could not be looked for");
         }
